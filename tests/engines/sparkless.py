@@ -44,10 +44,22 @@ class Session:
 
 
 class Query:
-    """A query with one Kafka source, topic `in`, read from offset `start`. Each micro-batch takes one offset."""
+    """A query with one Kafka source, topic `in`, read from offset `start`. Each micro-batch takes one offset.
 
-    def __init__(self, checkpoint: Path, query_id: str | None = None, topic: str = OUTPUT, start: int = 0) -> None:
+    reads_files: its source is a folder instead, whose offsets count the micro-batches.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        query_id: str | None = None,
+        topic: str = OUTPUT,
+        start: int = 0,
+        *,
+        reads_files: bool = False,
+    ) -> None:
         self.checkpoint = checkpoint
+        self.reads_files = reads_files
         self.topic = topic
         self.start = start
         self.query_id = query_id or str(uuid.uuid4())
@@ -60,7 +72,7 @@ class Query:
 
     def elsewhere(self) -> Query:
         """The same query in another driver."""
-        return Query(self.checkpoint, self.query_id, self.topic, self.start)
+        return Query(self.checkpoint, self.query_id, self.topic, self.start, reads_files=self.reads_files)
 
     def frame(self, values: list[str]) -> Any:
         """A frame as `write_values` takes it."""
@@ -73,7 +85,8 @@ class Query:
     def _plan(self, batch_id: int, planned_ms: int) -> None:
         metadata = {"batchTimestampMs": planned_ms}
         offsets = self.checkpoint / "offsets" / str(batch_id)
-        offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': self.start + batch_id + 1}})}")
+        end = {"logOffset": batch_id} if self.reads_files else {"in": {"0": self.start + batch_id + 1}}
+        offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps(end)}")
         initial = self.checkpoint / "sources" / "0" / "0"
         if not initial.exists():
             initial.parent.mkdir(parents=True, exist_ok=True)
@@ -90,9 +103,9 @@ class Query:
         if not (self.checkpoint / "offsets" / str(batch_id)).exists():
             self._plan(batch_id, time.time_ns() // 1_000_000)
 
-        def write_as_spark_does(frame: Any, transaction: BatchTransaction) -> None:
+        def write_as_spark_does(frame: Any, transaction: BatchTransaction) -> object:
             try:
-                (write or write_values)(frame, transaction)
+                return (write or write_values)(frame, transaction)
             except WriteFailed:
                 # With Spark, the driver gets the error of the task later than that of its lease.
                 leases: Any = sink._runner and sink._runner.attempts.leases
@@ -122,6 +135,7 @@ def sink_of(
     *,
     adopt: str | None = None,
     run_batch: int | None = None,
+    skip_batch: int | None = None,
     max_attempts: int = 3,
     **settings: object,
 ) -> ExactlyOnceSink:
@@ -134,7 +148,7 @@ def sink_of(
         "fencepost.checkpoint.location": f"file:{checkpoint}",
     }
     given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
-    return ExactlyOnceSink(given, adopt=adopt, run_batch=run_batch, max_attempts=max_attempts)
+    return ExactlyOnceSink(given, adopt=adopt, run_batch=run_batch, skip_batch=skip_batch, max_attempts=max_attempts)
 
 
 def use_transaction_version_1(broker: Broker) -> None:

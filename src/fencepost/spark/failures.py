@@ -13,9 +13,18 @@ frame with the wrong columns an UnwritableFrame.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class SinkError(Exception):
     """The query must stop. The message says why, and what the user can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A decision against a micro-batch, before it is raised as BatchRefused."""
+
+    reason: str
 
 
 class BatchRefused(SinkError):

@@ -42,8 +42,9 @@ from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
 from fencepost.spark.checkpoint.query import RunningQuery, refuse_inside_foreach_batch
-from fencepost.spark.driver.attempt import Write, now_ms
+from fencepost.spark.driver.attempt import Write, now_ms, refuse_deferred
 from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.calls import Calls
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.driver.query_stop import stop_recognized
@@ -108,6 +109,7 @@ class ExactlyOnceSink:
             )
         self._lock = threading.Lock()
         self._runner: MicroBatchRunner | None = None
+        self._calls = Calls()
         self._fenced: str | None = None
         self._metrics: Metrics | None = None
         self.recent_progress: deque[BatchProgress] = deque(maxlen=PROGRESS_KEPT)
@@ -124,6 +126,7 @@ class ExactlyOnceSink:
 
     def batch(self, write: Write) -> Callable[[Any, int], None]:
         """Make a function for foreachBatch from one that writes any number of frames to a transaction."""
+        refuse_deferred(write)
         return lambda frame, batch_id: self._run(frame, batch_id, write)
 
     def write(self, frame: Any, topic: str | None = None, *, token: str | None = None) -> int:
@@ -169,7 +172,9 @@ class ExactlyOnceSink:
                 return offsets
         with self._running() as runner:
             assert runner.group is not None, "group.id is set"
-            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=bool(self._choices.adopt))
+            return runner.group.starting_offsets(
+                topics, otherwise, ended=runner.adopted_ends(), had_a_predecessor=bool(self._choices.adopt)
+            )
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:
         """Spark's `query.lastProgress`, with the sink's progress of the same micro-batch under "fencepost".
@@ -216,7 +221,9 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, find_query(), token)
+                self._runner = MicroBatchRunner(
+                    self.settings, self._choices, self._created_ms, self._calls, find_query(), token
+                )
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
@@ -242,8 +249,10 @@ class ExactlyOnceSink:
                 self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner,
             ):
                 self._report(runner.run_batch(frame, batch_id, write))
-        except Exception as e:
-            if self._metrics is not None and not isinstance(e, QueryStopped):
+                self._calls.succeed(batch_id)
+        except BaseException as e:
+            self._calls.fail(batch_id, e)
+            if self._metrics is not None and isinstance(e, Exception) and not isinstance(e, QueryStopped):
                 self._metrics.observe_failure(self.transactional_id)
             raise
 

@@ -1,4 +1,4 @@
-"""Readers of a checkpoint's files, each rooted at the checkpoint.
+"""The files of a checkpoint, each reader rooted at the checkpoint.
 
 LocalFiles      the disk of this machine
 HadoopFiles     any file system that Hadoop can read, through the driver's JVM
@@ -7,6 +7,7 @@ SessionFiles    Spark's own file source, for a session without a Java gateway (S
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,10 @@ class CheckpointFiles(Protocol):
 
     def exists(self, path: str) -> bool:
         """Is there such a file or folder?"""
+        ...
+
+    def write(self, path: str, text: str) -> None:
+        """Create or replace a file. A crash leaves the old one, the new one, or none, but nothing half written."""
         ...
 
 
@@ -35,6 +40,14 @@ class LocalFiles:
 
     def exists(self, path: str) -> bool:
         return (self._root / path).exists()
+
+    def write(self, path: str, text: str) -> None:
+        unfinished = self._root / f".{path}.tmp"
+        with unfinished.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._root / path)
 
 
 class HadoopFiles:
@@ -58,9 +71,23 @@ class HadoopFiles:
     def exists(self, path: str) -> bool:
         return bool(self._files.exists(self._path(self._root, path)))
 
+    def write(self, path: str, text: str) -> None:
+        full, unfinished = self._path(self._root, path), self._path(self._root, f".{path}.tmp")
+        stream = self._files.create(unfinished, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        self._files.delete(full, False)
+        if not self._files.rename(unfinished, full):
+            raise OSError(f"{full.toString()} cannot be written")
+
 
 class SessionFiles:
-    """A checkpoint read with Spark's own file source, for sessions without a JVM. Each read runs a small job."""
+    """A checkpoint read with Spark's own file source, for sessions without a JVM. Each read runs a small job.
+
+    Spark cannot write a single file, so `write` does nothing.
+    """
 
     def __init__(self, session: Any, root: str) -> None:
         self._session = session
@@ -84,6 +111,9 @@ class SessionFiles:
                 return False
             raise
         return True
+
+    def write(self, path: str, text: str) -> None:
+        pass
 
 
 def files_of(session: Any, root: str) -> CheckpointFiles:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,21 @@ class MicroBatchOffsets:
         return [s.kafka_ends for s in self.sources if s.kafka_ends is not None]
 
     @property
+    def identify_rows(self) -> bool:
+        """Do equal offsets mean equal rows? Those of Kafka do. Files, sockets and others are counted as they come."""
+        return not self.others()
+
+    def others(self, descriptions: Sequence[str] = ()) -> list[str]:
+        """The sources that are not Kafka sources, in Spark's words if they are known."""
+        named = descriptions if len(descriptions) == len(self.sources) else [f"source {s.name}" for s in self.sources]
+        return [
+            name for name, s in zip(named, self.sources, strict=True) if s.text is not None and s.kafka_ends is None
+        ]
+
+    @property
     def consumed(self) -> dict[TopicPartition, int]:
         """The offsets up to which all Kafka sources of the query have read: those a consumer group may commit."""
-        return _lowest(self.kafka_ends)
+        return lowest(self.kafka_ends)
 
 
 def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[str] | None = None) -> MicroBatchOffsets:
@@ -66,20 +78,29 @@ def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[s
         raise BadCheckpoint(f"{path}: {e}") from e
 
 
-def read_start(
-    files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets, descriptions: Sequence[str] | None = None
-) -> dict[TopicPartition, int]:
-    """Where a micro-batch starts in its Kafka sources; without the partitions for which the checkpoint does not say.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a micro-batch starts in the sources of its query, as far as the checkpoint says."""
 
-    offsets: those of the micro-batch itself.
-    """
+    offsets: Mapping[TopicPartition, int]  # In Kafka sources.
+    digests: Collection[str]  # A micro-batch that ends there has one of these: the file may have either version.
+
+
+def read_start(files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets) -> Start:
+    """offsets: those of a micro-batch of the query, which tell which of its sources are Kafka sources."""
+    kafka = [source.name for source in offsets.sources if source.kafka_ends is not None]
     if batch_id > 0:
         try:
-            return read_offsets(files, batch_id - 1, descriptions).consumed
+            before = read_offsets(files, batch_id - 1)
         except BadCheckpoint:
-            return {}
-    texts = [files.read(f"sources/{source.name}/0") for source in offsets.sources if source.kafka_ends is not None]
-    return _lowest(start for text in texts if text is not None and (start := parse_initial_offsets(text)) is not None)
+            return Start({}, ())
+        return Start(lowest(s.kafka_ends for s in before.sources if s.kafka_ends and s.name in kafka), [before.digest])
+    lines = {name: _initial_line(files.read(f"sources/{name}/0") or "") for name in kafka}
+    starts = [start for line in lines.values() if (start := parse_kafka_ends(line)) is not None]
+    if len(starts) < len(offsets.sources):
+        return Start(lowest(starts), ())
+    named = [f"{name}:{line}" for name, line in lines.items()]
+    return Start(lowest(starts), [digest_of(lines.values()), digest_of(named)])
 
 
 def read_query_id(files: CheckpointFiles) -> str:
@@ -147,20 +168,28 @@ def parse_kafka_ends(text: str) -> dict[str, dict[int, int]] | None:
     return ends
 
 
-def parse_initial_offsets(text: str) -> dict[str, dict[int, int]] | None:
-    """The file in which Spark's Kafka source keeps the offsets it first started at; None if it is anything else."""
+def _initial_line(text: str) -> str:
+    """The offsets in the file in which Spark's Kafka source keeps where it first started; empty in any other file."""
     version, _, line = text.removeprefix("\0").partition("\n")
-    return parse_kafka_ends(line) if version == "v1" else None
+    return line if version == "v1" else ""
 
 
-def _lowest(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[TopicPartition, int]:
+def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """In the form of Spark's Kafka source, which is also that of its option `startingOffsets`."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def lowest(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[TopicPartition, int]:
     """Two sources may read one topic and be at different offsets. The lower one counts."""
-    lowest: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, int] = {}
     for topics in offsets:
         for topic, partitions in topics.items():
             for partition, offset in partitions.items():
-                lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
-    return lowest
+                found[topic, partition] = min(offset, found.get((topic, partition), offset))
+    return found
 
 
 def _numbered(lines: Sequence[str]) -> list[tuple[str, str]]:

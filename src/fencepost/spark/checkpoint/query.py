@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway, java_class
-from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
+from fencepost.spark.checkpoint.offsets import NO_OFFSET, BadCheckpoint, MicroBatchOffsets, read_query_id
 from fencepost.spark.failures import SinkError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -22,6 +23,8 @@ class RunningQuery:
     checkpoint: str
     sources: tuple[str, ...]  # The sources as text; empty if not known.
     kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the Kafka sources, as far as Spark shows them.
+    in_jvm: Any = field(default=None, compare=False, repr=False)  # None with Spark Connect.
+    sources_in_jvm: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
 def check_threads(session: Any) -> None:
@@ -54,14 +57,41 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
     query = _active_query(session, query_id)
     if query is None:
         return None
-    sources = query.sources()
+    found = query.sources()
+    sources = tuple(found.apply(i) for i in range(found.size()))
     return RunningQuery(
         query_id=query_id,
         run_id=query.runId().toString(),
         checkpoint=query.resolvedCheckpointRoot(),
-        sources=tuple(sources.apply(i).toString() for i in range(sources.size())),
+        sources=tuple(source.toString() for source in sources),
         kafka_servers=_kafka_servers(query),
+        in_jvm=query,
+        sources_in_jvm=sources,
     )
+
+
+def check_planned(query: RunningQuery, batch_id: int, offsets: MicroBatchOffsets) -> None:
+    """Raises BadCheckpoint if the query plans to read to other offsets than the checkpoint has for the micro-batch.
+
+    With Spark Connect the plan of the query cannot be seen.
+    """
+    if query.in_jvm is None:
+        return
+    planned = sorted(_planned(query))
+    written = sorted(source.text or NO_OFFSET for source in offsets.sources)
+    if planned != written:
+        raise BadCheckpoint(
+            f"offsets/{batch_id} has the source offsets {written}, but the query has planned {planned}: another query "
+            f"or program writes to the checkpoint {query.checkpoint}, or its file system returned an older file"
+            "\n\nhint: give every query a checkpointLocation of its own; then start this one again"
+        )
+
+
+def _planned(query: RunningQuery) -> Iterator[str]:
+    """The ends of the micro-batch that runs, as its sources write them."""
+    ends = query.in_jvm.getLatestExecutionContext().endOffsets()
+    for source in query.sources_in_jvm:
+        yield str(ends.apply(source).json()) if ends.contains(source) else NO_OFFSET
 
 
 def refuse_inside_foreach_batch(session: Any) -> None:

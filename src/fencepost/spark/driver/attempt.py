@@ -6,11 +6,13 @@ and repeated nothing. It commits them with the commit note and the source offset
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fencepost.client.client import KafkaClient
@@ -266,7 +268,7 @@ class Attempts:
 def _write(work: Work, transaction: BatchTransaction, watch: WriteWatch, leases: LeaseServer, access: Access) -> None:
     try:
         with stopped_by_sigterm(work.frame.sparkSession):
-            work.write(work.frame, transaction)
+            _refuse_unfinished(work.write(work.frame, transaction))
         watch.raise_hidden()
     except QueryStopped:
         raise
@@ -275,6 +277,28 @@ def _write(work: Work, transaction: BatchTransaction, watch: WriteWatch, leases:
         if cause is e:
             raise
         raise cause from e
+
+
+def refuse_deferred(write: Write) -> None:
+    """Raises SinkError for a function whose call runs none of its lines."""
+    called = write if inspect.isroutine(write) or isinstance(write, partial) else type(write).__call__
+    for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+        if is_kind(called):
+            raise SinkError(_DEFERRED.format(getattr(write, "__name__", write)))
+
+
+def _refuse_unfinished(result: object) -> None:
+    """The same for a function that returns what it should have awaited, or gone through."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if isinstance(result, Coroutine | Generator):
+            result.close()  # Or Python warns that nobody awaited it.
+        raise SinkError(_DEFERRED.format(getattr(result, "__name__", result)))
+
+
+_DEFERRED = (
+    "{} is asynchronous, or a generator: its call returns before it has written anything, and the micro-batch would be "
+    "committed without its rows\n\nhint: write it as a plain function (def, without await or yield)"
+)
 
 
 def _cause_of(error: Exception, leases: LeaseServer, access: Access) -> Exception:

@@ -11,9 +11,12 @@ A plain frame that is written with a token leaves a token note in the same way, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import quote
+
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.offsets import lowest, nested, parse_kafka_ends
 
 # Stored on clusters, so the name stays, although the word marker means something else in Kafka.
 NOTE_GROUP_PREFIX = "fencepost-marker-"
@@ -29,6 +32,10 @@ class CommitNote:
     digest: str
     # Counts the transactions that left a note: the highest number is the last transaction.
     number: int = 0
+    # When Spark planned the micro-batch. Notes of earlier versions lack it and the ends.
+    planned_ms: int | None = None
+    # Where the micro-batch ends in its Kafka sources. None: it has none, or too many partitions for a note.
+    ends: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +71,33 @@ def encode_note(note: CommitNote | TokenNote) -> str:
         fields |= {"token": note.token, "topic": note.topic, "records": note.records}
     else:
         fields |= {"query": note.query_id, "batch": note.batch_id, "digest": note.digest, "number": note.number}
+        fields |= {"planned": note.planned_ms} if note.planned_ms is not None else {}
+        fields |= {"ends": nested(note.ends)} if note.ends else {}
     text = json.dumps(fields, separators=(",", ":"))
     if len(text) > MAX_NOTE_BYTES:
         raise ValueError(f"a commit note of {len(text)} bytes; offset metadata takes {MAX_NOTE_BYTES}")
     return text
 
 
+def with_ends(note: CommitNote, ends: Mapping[TopicPartition, int]) -> CommitNote:
+    """The note with the ends of its micro-batch, if a broker would take it."""
+    complete = replace(note, ends=ends or None)
+    try:
+        encode_note(complete)
+    except ValueError:
+        return note
+    return complete
+
+
 def decode_note(text: str) -> CommitNote | UnreadableNote:
     query_id, batch_id, digest, number = _fields(text, "query", "batch", "digest", "number")
-    if isinstance(query_id, str) and isinstance(digest, str) and type(batch_id) is int and type(number) is int:
-        return CommitNote(query_id, batch_id, digest, number)
-    return UnreadableNote(text)
+    planned_ms, given_ends = _fields(text, "planned", "ends")
+    ends = None if given_ends is None else parse_kafka_ends(json.dumps(given_ends))
+    if not (isinstance(query_id, str) and isinstance(digest, str) and type(batch_id) is int and type(number) is int):
+        return UnreadableNote(text)
+    if (given_ends is not None and ends is None) or not (planned_ms is None or isinstance(planned_ms, int)):
+        return UnreadableNote(text)
+    return CommitNote(query_id, batch_id, digest, number, planned_ms, lowest([ends]) if ends else None)
 
 
 def decode_token_note(text: str) -> TokenNote | UnreadableNote:

@@ -5,35 +5,33 @@ it:
 
     commit note                                    decision
     same query, an earlier micro-batch             run
-    same query, this micro-batch, same digest      skip
+    same query, this micro-batch, same digest      skip, unless Spark planned it anew and its sources are not Kafka's
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
-    another query                                  refuse, unless the user adopts that query by its id, and the
-                                                   micro-batch starts where that query's group stands
+    another query                                  see adoption.py
     none                                           run a micro-batch that is younger than the retention minus one
                                                    hour (minus nothing if this run of the driver planned it), one of
                                                    this run where the retention is not known, and a micro-batch 0 of
                                                    unknown age; else refuse
+
+A micro-batch that would run under another transactional.id or in another cluster than the checkpoint remembers is
+refused too, unless this run of the driver planned it: remembered.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from enum import Enum
 
-from fencepost.counting import counted
-from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
+from fencepost.spark.driver.adoption import refuse_another_query
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
+from fencepost.spark.failures import Refuse
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 # Between drivers on two machines, the clock of one may be that far ahead.
 CLOCKS_DIFFER_MS = HOUR_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    reason: str
 
 
 class RunOrSkip(Enum):
@@ -49,29 +47,38 @@ def decide(
     note: CommitNote | UnreadableNote | None,
     query_id: str,
     batch_id: int,
-    digest: str,
+    offsets: MicroBatchOffsets,
     *,
-    offsets_age_ms: int | None,
+    now_ms: int,
     retention_ms: int | None,
-    is_new: bool = False,
+    created_ms: int,
+    was_registered_anew: bool = False,
+    moved: Refuse | None = None,
     adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
     """What to do with a micro-batch that Spark wants to run.
 
-    offsets_age_ms: the time since Spark planned the micro-batch, by `<checkpoint>/offsets`. None: not known.
+    offsets: of the micro-batch, by the checkpoint.
     retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
-    is_new: Spark planned the micro-batch after this sink was created, and the id had no other owner since then.
+    created_ms: when this sink was created. No earlier one has tried a micro-batch that Spark planned after that.
+    was_registered_anew: the id may have had another owner since then.
+    moved: the refusal of a micro-batch of an earlier run, if that wrote to another place. See `remembered.py`.
     adopt: the id of the query whose work this query continues. True, which names none, adopts nothing.
     run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
     does not: a committed micro-batch is skipped in any case.
     """
     if (refusal := refuse_another_query(note, query_id, adopt)) is not None:
         return refusal
-    if isinstance(note, CommitNote) and note.query_id != query_id:
-        return RUN
-    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms, is_new)
+    planned_ms = offsets.timestamp_ms
+    is_of_this_run = planned_ms is not None and planned_ms >= created_ms
+    decision: Decision = RUN
+    if not isinstance(note, CommitNote) or note.query_id == query_id:
+        age_ms = None if planned_ms is None else now_ms - planned_ms
+        decision = _by_note(note, batch_id, offsets, age_ms, retention_ms, is_of_this_run, was_registered_anew)
+    if decision is RUN and moved is not None and not is_of_this_run:
+        decision = moved
     if isinstance(decision, Refuse) and run_batch == batch_id:
         return RUN
     if isinstance(decision, Refuse) and skip_batch == batch_id:
@@ -115,68 +122,25 @@ def warn_of_token_retention(retention_ms: int | None) -> str | None:
     )
 
 
-def refuse_another_query(
-    note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
-) -> Refuse | None:
-    """The last transaction was of a query that is neither this one nor the one to adopt."""
-    if not isinstance(note, CommitNote) or note.query_id in (query_id, adopt):
-        return None
-    # An answer that is left in the program must not fit the next checkpoint by accident, so it has to name the query.
-    named = f" and adopt={adopt!r} names another one" if isinstance(adopt, str) else ""
-    named = " and adopt=True does not say which query to adopt" if adopt is True else named
-    return Refuse(
-        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
-        f"{named}: its checkpoint is new, or another query uses the same transactional.id"
-        f'\n\nhint: restore the old checkpoint; or, if this query is to take over, set adopt="{note.query_id}" and '
-        "start it where the source offsets of the old one ended, with a checkpoint that no run has used"
-    )
-
-
-def refuse_another_start(
-    batch_id: int,
-    group_id: str,
-    start: Mapping[TopicPartition, int],
-    committed: Mapping[TopicPartition, int],
-    run_batch: int | None = None,
-) -> Refuse | None:
-    """The first micro-batch of a query that adopts another one does not start where the adopted query ended.
-
-    start: where the micro-batch starts in its Kafka sources. committed: the group's offsets, which moved with the
-    outputs of the adopted query. A partition that only one of them has is left out: nothing can be told of it.
-    """
-    differing = sorted(place for place in start.keys() & committed.keys() if start[place] != committed[place])
-    if not differing or run_batch == batch_id:
-        return None
-    topic, partition = differing[0]
-    first = f"offset {start[topic, partition]} of partition {partition} of {topic}"
-    others = f" (they differ in {counted(len(differing) - 1, 'more partition')})" if len(differing) > 1 else ""
-    dangers = (
-        "written twice" if any(start[place] < committed[place] for place in differing) else "",
-        "left out" if any(start[place] > committed[place] for place in differing) else "",
-    )
-    return Refuse(
-        f"micro-batch {batch_id} starts at {first}, but group {group_id} is at {committed[topic, partition]} there"
-        f"{others}: the rows in between would be {' or '.join(filter(None, dangers))}. The group shows where the query "
-        "to adopt ended; Spark takes startingOffsets only while there is no checkpoint"
-        "\n\nhint: start with a checkpoint that no run has used and the sink's starting_offsets; or set "
-        f"run_batch={batch_id} to write the micro-batch as it is"
+def _choice(batch_id: int) -> str:
+    return (
+        f"\n\nhint: look into the output topics; then set run_batch={batch_id} if this micro-batch is missing there, "
+        f"or skip_batch={batch_id} if it is there"
     )
 
 
 def _by_note(
     note: CommitNote | UnreadableNote | None,
     batch_id: int,
-    digest: str,
-    offsets_age_ms: int | None,
+    offsets: MicroBatchOffsets,
+    age_ms: int | None,
     retention_ms: int | None,
-    is_new: bool,
+    is_of_this_run: bool,
+    was_registered_anew: bool,
 ) -> Decision:
-    choice = (
-        f"\n\nhint: look into the output topics; then set run_batch={batch_id} if this micro-batch is missing there, "
-        f"or skip_batch={batch_id} if it is there"
-    )
+    choice = _choice(batch_id)
     if note is None:
-        return _without_note(batch_id, offsets_age_ms, retention_ms, is_new, choice)
+        return _without_note(batch_id, age_ms, retention_ms, is_of_this_run and not was_registered_anew, choice)
     if isinstance(note, UnreadableNote):
         return Refuse(
             f"it is not known whether micro-batch {batch_id} was committed: Kafka holds {note.text[:200]!r} where the "
@@ -185,19 +149,38 @@ def _by_note(
         )
     if note.batch_id < batch_id:
         return RUN
-    if note.batch_id == batch_id and note.digest == digest:
-        return SKIP
-    if note.batch_id == batch_id:
+    if note.batch_id > batch_id:
+        return Refuse(
+            f"Kafka has micro-batch {note.batch_id} of this query, but Spark runs micro-batch {batch_id}: the "
+            "checkpoint was set back, by a restore or by deleted files. Running it would write rows twice\n\nhint: "
+            f"restore the newer checkpoint; or set run_batch={batch_id} to write it and those after it again, or "
+            f"skip_batch={batch_id} to leave it out"
+        )
+    if note.digest != offsets.digest:
         return Refuse(
             f"micro-batch {batch_id} is committed with source offsets {note.digest}, but the checkpoint now has "
-            f"{digest} for it: offsets/{batch_id} was deleted or changed, and the micro-batch no longer holds the "
-            f"same rows. Running it may write rows twice, skipping it may lose rows{choice}"
+            f"{offsets.digest} for it: offsets/{batch_id} was deleted or changed, and the micro-batch no longer holds "
+            f"the same rows. Running it may write rows twice, skipping it may lose rows{choice}"
         )
-    return Refuse(
-        f"Kafka has micro-batch {note.batch_id} of this query, but Spark runs micro-batch {batch_id}: the checkpoint "
-        "was set back, by a restore or by deleted files. Running it would write rows twice\n\nhint: restore the newer "
-        f"checkpoint; or set run_batch={batch_id} to write it and those after it again, or skip_batch={batch_id} "
-        "to leave it out"
+    was_planned_anew = is_of_this_run if note.planned_ms is None else note.planned_ms != offsets.timestamp_ms
+    if was_planned_anew and not offsets.identify_rows:
+        return Refuse(
+            f"micro-batch {batch_id} is committed as Spark planned it {_time(note.planned_ms)}, but Spark planned it "
+            f"anew {_time(offsets.timestamp_ms)}: the checkpoint was set back, by a restore or by a deleted "
+            f"offsets/{batch_id}. Its source offsets are the same, but they only count what comes, so the rows may be "
+            "others: those that are in Kafka, and more that are not. Running it may write rows twice, skipping it may "
+            "lose rows\n\nhint: restore the newer checkpoint; or start with a new checkpoint that reads only what is "
+            f"not in the output topics yet; or set run_batch={batch_id} to write the micro-batch as it is, or "
+            f"skip_batch={batch_id} to leave it out"
+        )
+    return SKIP
+
+
+def _time(ms: int | None) -> str:
+    return (
+        "at a time that its note does not say"
+        if ms is None
+        else f"at {datetime.fromtimestamp(ms / 1000, UTC):%F %T} UTC"
     )
 
 

@@ -19,6 +19,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.settings import parse_address
 from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.offsets import nested
 from fencepost.spark.failures import SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
@@ -109,16 +110,24 @@ class LagGroup:
             )
 
     def starting_offsets(
-        self, topics: Iterable[str], otherwise: str | None, *, had_a_predecessor: bool, is_final: bool = True
+        self,
+        topics: Iterable[str],
+        otherwise: str | None,
+        *,
+        ended: Mapping[TopicPartition, int] | None = None,
+        had_a_predecessor: bool,
+        is_final: bool = True,
     ) -> str:
         """The group's offsets in every partition of the topics, as `startingOffsets` for Spark's Kafka source.
 
+        ended: where the query to adopt ended, by its commit note. None: only the group tells.
         is_final: no other driver can move the group any more.
         """
         if otherwise is not None and otherwise not in OTHERWISE:
             raise ValueError(f"otherwise={otherwise!r} is none of {', '.join(OTHERWISE)}")
         partitions = [(t, p) for t in topics for p in range(len(self._client.topic(t, fresh=True).leaders))]
-        committed = committed_offsets(self._client, self.group_id, partitions, require_stable=is_final)
+        found = {} if ended else committed_offsets(self._client, self.group_id, partitions, require_stable=is_final)
+        committed = ended or {place: offset for place, (offset, _) in found.items()}
         if not committed and otherwise is None and had_a_predecessor:
             raise SinkError(
                 f"group {self.group_id} has no offsets on {', '.join(topics)}, so it does not show where the pipeline "
@@ -126,15 +135,11 @@ class LagGroup:
                 "offsets.retention.minutes\n\nhint: look into the output topics; then say where to start, with "
                 "starting_offsets(..., otherwise='earliest') or 'latest'"
             )
-        if committed and self.is_elsewhere:
+        if found and self.is_elsewhere:
             log.warning(
                 "group %s is in another cluster than the outputs, so its offsets follow after the commit: it may be "
                 "one micro-batch behind, and the rows of that micro-batch are then written again",
                 self.group_id,
             )
         start = OTHERWISE[otherwise or "earliest"]
-        offsets: dict[str, dict[str, int]] = {}
-        for topic, partition in partitions:
-            offset, _ = committed.get((topic, partition), (start, ""))
-            offsets.setdefault(topic, {})[str(partition)] = offset
-        return json.dumps(offsets)
+        return json.dumps(nested({place: committed.get(place, start) for place in partitions}))

@@ -16,6 +16,7 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
 from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.commit_note import (
     CommitNote,
     TokenNote,
@@ -26,6 +27,7 @@ from fencepost.spark.driver.commit_note import (
     newest,
     note_group,
     token_group,
+    with_ends,
 )
 from fencepost.spark.driver.note_offsets import NOTE_PARTITION, note_offsets
 from fencepost.spark.failures import BatchBroken, SinkError
@@ -105,8 +107,9 @@ class TransactionOwner:
         group = token_group(self._transaction.transactional_id, token)
         return [decode_token_note(metadata) for _, metadata in all_committed_offsets(self._client, group).values()]
 
-    def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
-        return CommitNote(query_id, batch_id, digest, self._last_number + 1)
+    def next_note(self, query_id: str, batch_id: int, offsets: MicroBatchOffsets) -> CommitNote:
+        note = CommitNote(query_id, batch_id, offsets.digest, self._last_number + 1, offsets.timestamp_ms)
+        return with_ends(note, offsets.consumed)
 
     def settle(self) -> None:
         """If it is unclear whether and how the last transaction ended: take a new epoch, and read the note.

@@ -4,36 +4,31 @@ until they are committed or cannot be."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
-from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
+from fencepost.spark.checkpoint.query import RunningQuery, check_planned, connect_query, running_query
 from fencepost.spark.driver.access import Access
+from fencepost.spark.driver.adoption import ended_by_note, refuse_another_query, refuse_another_start
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.calls import Calls
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
-from fencepost.spark.driver.decision import (
-    SKIP,
-    Refuse,
-    decide,
-    decide_token,
-    known_retention_ms,
-    refuse_another_query,
-    refuse_another_start,
-    warn_of_token_retention,
-)
+from fencepost.spark.driver.decision import SKIP, decide, decide_token, known_retention_ms, warn_of_token_retention
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
-from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError
+from fencepost.spark.driver.remembered import FILE, Place, decode_place, encode_place, refuse_another_place
+from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.task.topics import patiently
 
@@ -64,12 +59,14 @@ class MicroBatchRunner:
         settings: SinkSettings,
         choices: Choices,
         created_ms: int,
+        calls: Calls,
         query: RunningQuery | None = None,
         token: str | None = None,
     ) -> None:
         self._settings = settings
         self._choices = choices
         self._created_ms = created_ms
+        self._calls = calls
         self._key = (settings.bootstrap_servers, settings.transactional_id)
         if self._key in _in_use:
             raise SinkError(
@@ -90,14 +87,17 @@ class MicroBatchRunner:
             if query is not None:
                 self._check_adoption(query)
             self.owner = self._take_over()
+            patiently(self._client.refresh)  # For the id of the cluster.
         except BaseException:
             self._close_clients()
             raise
+        self._place = Place(settings.transactional_id, self._client.cluster_id)
         self.group = _lag_group(settings, self._source_client)
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
-        self._last_run: tuple[str, int] | None = None
         self._files: tuple[str, CheckpointFiles] | None = None
+        self._remembered: Place | None = None  # By the checkpoint in `_files`.
+        self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
         self._has_warned = False
         self._has_checked_tokens = False
         _in_use.add(self._key)
@@ -146,29 +146,44 @@ class MicroBatchRunner:
         """A micro-batch of a streaming query."""
         session = frame.sparkSession
         query = self._query = query_of(session, batch_id, self._settings, self._query)
-        if self._last_run == (query.run_id, batch_id):
-            raise SinkError(
-                f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
-                "call\n\nhint: write several frames inside one function, with @sink.batch and transaction.write"
-            )
+        is_again = self._calls.begin(query.run_id, batch_id, query.checkpoint)
         self.attempts.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
         files = self._files_of(session, query)
         offsets = read_offsets(files, batch_id, query.sources)
+        check_planned(query, batch_id, offsets)
         self._require(is_query=True, source_topics={topic for topic, _ in offsets.consumed})
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
         planned = Planned(query.query_id, query.run_id, offsets, has_state(files))
         work = Work(frame, batch_id, write, consumed, planned)
-        is_skipped = self._is_committed(batch_id, planned)
-        self._last_run = (query.run_id, batch_id)
-        if is_skipped:
+        if self._is_committed(batch_id, planned):
             progress = self._skip(work)
         else:
+            if is_again:
+                self._prepare_another_try(work)
+            self._remember(files)
             progress = self._try(work, 1 if planned.is_stateful else self._choices.max_attempts)
         if self.group and self.group.is_elsewhere:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
+
+    def _prepare_another_try(self, work: Work) -> None:
+        """The user's function calls the sink again after a call that failed. Raises SinkError if that is unsafe."""
+        assert work.planned is not None
+        if work.planned.is_stateful:
+            raise SinkError(
+                f"micro-batch {work.batch_id} failed before in this run of the query, and a query with state cannot "
+                "try it again: the state store expects a restart\n\nhint: let the exception leave the function that "
+                "you give to foreachBatch, and start the query again"
+            )
+        self.attempts.forget(work, BatchBroken("an earlier call failed"))
+
+    def _remember(self, files: CheckpointFiles) -> None:
+        """Before the first transaction of a run: the checkpoint tells the next run where this one writes."""
+        if self._remembered != self._place:
+            files.write(FILE, encode_place(self._place))
+            self._remembered = self._place
 
     def _files_of(self, session: Any, query: RunningQuery) -> CheckpointFiles:
         """The same for all micro-batches of a run: Spark would copy all its settings for Hadoop for each."""
@@ -176,6 +191,8 @@ class MicroBatchRunner:
         if files is None or run_id != query.run_id:
             files = files_of(session, query.checkpoint)
             self._files = (query.run_id, files)
+            text = files.read(FILE)
+            self._remembered = decode_place(text) if text is not None else None
         return files
 
     def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
@@ -198,41 +215,50 @@ class MicroBatchRunner:
 
         Also raises it for a micro-batch of an adopting query that does not start where the adopted one ended.
         """
-        planned_ms = planned.offsets.timestamp_ms
+        remembered = self._remembered or self._place
         decision = decide(
             self.owner.note,
             planned.query_id,
             batch_id,
-            planned.offsets.digest,
-            offsets_age_ms=None if planned_ms is None else now_ms() - planned_ms,
+            planned.offsets,
+            now_ms=now_ms(),
             retention_ms=self._retention_ms(),
-            is_new=planned_ms is not None and planned_ms >= self._created_ms and not self.owner.was_registered_anew,
+            created_ms=self._created_ms,
+            was_registered_anew=self.owner.was_registered_anew,
+            moved=refuse_another_place(batch_id, remembered, self._place),
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
         )
         if isinstance(decision, Refuse):
             raise BatchRefused(decision.reason)
-        if isinstance(self.owner.note, CommitNote) and self.owner.note.query_id != planned.query_id:
-            self._check_start(batch_id, planned)
+        note = self.owner.note
+        if isinstance(note, CommitNote) and note.query_id not in (planned.query_id, self._adopted):
+            self._check_start(batch_id, planned, note)
+            self._adopted = note.query_id
         return decision is SKIP
 
-    def _check_start(self, batch_id: int, planned: Planned) -> None:
-        """Raises BatchRefused if a query that adopts another one does not start where the group stands.
+    def _check_start(self, batch_id: int, planned: Planned, note: CommitNote) -> None:
+        """Raises BatchRefused if a query that adopts another one does not start where that one ended.
 
-        This driver owns the id, so the adopted query cannot move the group any more.
+        This driver owns the id, so the adopted query cannot move its group any more.
         """
-        if self.group is None or self.group.is_elsewhere:
-            return  # In another cluster the group follows after the commit, so it does not tell.
         assert self._files is not None, "the offsets of the micro-batch were read"
-        start = read_start(self._files[1], batch_id, planned.offsets, self._query.sources if self._query else None)
-        if not start:
-            return
-        with self._access.explained():
-            committed = self.group.committed(start)
-        refusal = refuse_another_start(batch_id, self.group.group_id, start, committed, self._choices.run_batch)
+        starts = [read_start(self._files[1], number, planned.offsets) for number in {batch_id, 0}]
+        ended = ended_by_note(note)
+        # In another cluster the group follows after the commit, so it does not tell.
+        if not ended.offsets and self.group is not None and not self.group.is_elsewhere:
+            with self._access.explained():
+                ended = replace(ended, offsets=self.group.committed({place for s in starts for place in s.offsets}))
+        others = planned.offsets.others(self._query.sources if self._query else ())
+        refusal = refuse_another_start(batch_id, starts, others, ended, self._choices.run_batch)
         if refusal is not None:
             raise BatchRefused(refusal.reason)
+
+    def adopted_ends(self) -> Mapping[TopicPartition, int] | None:
+        """Where the query to adopt ended in its Kafka sources. None: its commit note does not say."""
+        note = self.owner.note
+        return note.ends if isinstance(note, CommitNote) and note.query_id == self._choices.adopt else None
 
     def _retention_ms(self) -> int | None:
         """How long the brokers keep offsets. Needed only if there is no commit note."""
@@ -320,7 +346,7 @@ class MicroBatchRunner:
             # Decide again: `begin` may have found a newer note, of another owner of the id.
             if self._is_committed(work.batch_id, work.planned):
                 return self._skip(work)
-            note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
+            note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets)
         return self.attempts.make(work, identity, note, number)
 
 

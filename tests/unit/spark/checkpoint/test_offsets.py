@@ -10,7 +10,6 @@ from fencepost.spark.checkpoint.files import LocalFiles
 from fencepost.spark.checkpoint.offsets import (
     BadCheckpoint,
     has_state,
-    parse_initial_offsets,
     parse_kafka_ends,
     parse_offsets,
     read_offsets,
@@ -41,6 +40,9 @@ class Files:
 
     def exists(self, path: str) -> bool:
         return any(name == path or name.startswith(f"{path}/") for name in self.files)
+
+    def write(self, path: str, text: str) -> None:
+        raise NotImplementedError
 
 
 # --- the offset log -----------------------------------------------------------------------------------------
@@ -171,28 +173,39 @@ def test_local_files_are_read_and_missing_ones_are_none(tmp_path: Path) -> None:
 INITIAL = '\0v1\n{"untouched-5":{"0":0},"orders-3":{"0":5,"1":4}}'
 
 
-def test_the_initial_offsets_of_a_kafka_source_follow_a_zero_byte_and_a_version() -> None:
-    assert parse_initial_offsets(INITIAL) == {"untouched-5": {0: 0}, "orders-3": {0: 5, 1: 4}}
-
-
-@pytest.mark.parametrize("text", ["", "\0", "v1", 'v2\n{"in":{"0":1}}', 'v1\n{"path":"file:///in/1","batchId":0}'])
-def test_a_file_of_another_form_tells_no_initial_offsets(text: str) -> None:
-    assert parse_initial_offsets(text) is None
-
-
 def test_micro_batch_0_starts_at_the_initial_offsets_of_its_kafka_sources_and_the_lower_one_counts() -> None:
     batch = parse_offsets(f'v2\n{V2_METADATA}\npayments:{{"in":{{"0":9}}}}\n1:{{"in":{{"0":9}}}}\n2:4')
     initial = {"sources/payments/0": '\0v1\n{"in":{"0":5}}', "sources/1/0": '\0v1\n{"in":{"0":3,"1":2}}'}
-    assert read_start(Files({**initial, "sources/2/0": INITIAL}), 0, batch) == {("in", 0): 3, ("in", 1): 2}
+    start = read_start(Files({**initial, "sources/2/0": INITIAL}), 0, batch)
+    assert start.offsets == {("in", 0): 3, ("in", 1): 2}
+    assert not start.digests, "where the third source starts is not known"
+
+
+@pytest.mark.parametrize("end", ['v1\nM\n{"in":{"0":5}}', 'v2\nM\n0:{"in":{"0":5}}'])
+def test_the_start_of_a_query_is_known_by_the_digest_of_a_micro_batch_that_ended_there(end: str) -> None:
+    ended = parse_offsets(end.replace("M", V2_METADATA))
+    files = Files({"sources/0/0": '\0v1\n{"in":{"0":5}}', "offsets/3": end.replace("M", V2_METADATA)})
+    assert ended.digest in read_start(files, 0, ended).digests
+    assert list(read_start(files, 4, ended).digests) == [ended.digest]
 
 
 def test_a_later_micro_batch_starts_where_the_one_before_it_ended() -> None:
     batch = parse_offsets(V1.replace("36", "40"))
     start = {("in2", 0): 34, ("in1", 0): 36, ("in1", 1): 30}
-    assert read_start(Files({"offsets/6": V1, "sources/0/0": INITIAL}), 7, batch) == start
+    assert read_start(Files({"offsets/6": V1, "sources/0/0": INITIAL}), 7, batch).offsets == start
 
 
 @pytest.mark.parametrize("batch_id", [0, 7])
-def test_a_start_that_the_checkpoint_does_not_have_is_left_out(batch_id: int) -> None:
-    assert read_start(Files({"offsets/6": "v9\n", "sources/0/0": "?"}), batch_id, parse_offsets(V1)) == {}
-    assert read_start(Files({}), batch_id, parse_offsets(V1)) == {}
+@pytest.mark.parametrize("text", ["?", "", "\0", "v1", 'v2\n{"in":{"0":1}}', 'v1\n{"path":"file:///in/1","batchId":0}'])
+def test_a_start_that_the_checkpoint_does_not_have_is_left_out(batch_id: int, text: str) -> None:
+    for files in ({"offsets/6": "v9\n", "sources/0/0": text}, {}):
+        start = read_start(Files(files), batch_id, parse_offsets(V1))
+        assert (start.offsets, list(start.digests)) == ({}, [])
+
+
+def test_the_sources_that_are_not_kafkas_have_the_names_that_spark_gives_them() -> None:
+    batch = parse_offsets(V1)
+    assert batch.others() == ["source 1"]
+    assert batch.others(["KafkaV2[Subscribe[in1, in2]]", "RateStream"]) == ["RateStream"]
+    assert not batch.identify_rows
+    assert parse_offsets(V1.removesuffix("\n1") + "\n-").identify_rows, "no data has come from the second source so far"

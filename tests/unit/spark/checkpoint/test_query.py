@@ -25,6 +25,9 @@ class Files:
     def exists(self, path: str) -> bool:
         return path in self._paths
 
+    def write(self, path: str, text: str) -> None:
+        raise NotImplementedError
+
 
 def test_a_query_in_the_middle_of_the_micro_batch_is_the_one_that_calls() -> None:
     check_position(Files("offsets/0"), 0)

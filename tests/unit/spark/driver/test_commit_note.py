@@ -15,6 +15,7 @@ from fencepost.spark.driver.commit_note import (
     newest,
     note_group,
     token_group,
+    with_ends,
 )
 
 QUERY, OTHER, DIGEST = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4", "0123abcd"
@@ -51,6 +52,21 @@ def test_a_commit_note_comes_back_from_its_text_and_fits_into_offset_metadata() 
     assert len(text.encode()) < 300
 
 
+def test_a_note_says_when_its_micro_batch_was_planned_and_where_it_ends() -> None:
+    note = CommitNote("q", 7, "d", 3, planned_ms=5, ends={("in", 10): 2, ("in", 2): 1})
+    text = encode_note(note)
+    assert text.endswith('"planned":5,"ends":{"in":{"2":1,"10":2}}}')
+    assert decode_note(text) == note
+
+
+def test_ends_that_make_a_note_too_large_are_left_out() -> None:
+    note = CommitNote(QUERY, 7, DIGEST, 3, planned_ms=5)
+    few, many = {("in", 0): 1}, {("in", p): 10**9 for p in range(400)}
+    assert with_ends(note, few).ends == few
+    assert with_ends(note, many) == note
+    assert with_ends(note, {}) == note
+
+
 def test_a_commit_note_that_a_broker_would_not_take_is_an_error() -> None:
     with pytest.raises(ValueError, match=str(MAX_NOTE_BYTES)):
         encode_note(CommitNote("q" * 5000, 1, DIGEST))
@@ -68,6 +84,8 @@ def test_a_commit_note_that_a_broker_would_not_take_is_an_error() -> None:
         '{"fencepost":1,"query":"q","batch":"1","digest":"d","number":1}',
         '{"fencepost":1,"query":"q","batch":true,"digest":"d","number":1}',
         '{"fencepost":1,"query":"q","batch":1,"number":1}',
+        '{"fencepost":1,"query":"q","batch":1,"digest":"d","number":1,"planned":"1"}',
+        '{"fencepost":1,"query":"q","batch":1,"digest":"d","number":1,"ends":{"in":1}}',
     ],
 )
 def test_text_that_is_no_commit_note_is_unreadable(text: str) -> None:

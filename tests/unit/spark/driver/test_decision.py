@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.spark.checkpoint.offsets import MicroBatchOffsets, SourceEnd
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 from fencepost.spark.driver.decision import (
     HOUR_MS,
     RUN,
     SKIP,
     Decision,
-    Refuse,
     decide,
     decide_token,
     known_retention_ms,
-    refuse_another_start,
     warn_of_token_retention,
 )
+from fencepost.spark.failures import Refuse
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
 MINUTE_MS = HOUR_MS // 60
 DAY_MS = 24 * HOUR_MS
 WEEK_MS = 7 * DAY_MS
+NOW_MS = 1_795_000_000_000
+KAFKA, FILES = SourceEnd("0", '{"in":{"0":1}}', {"in": {0: 1}}), SourceEnd("0", '{"logOffset":1}')
+MOVED = Refuse("it moved")
 
 
 def decide_for(
@@ -32,18 +35,22 @@ def decide_for(
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
     is_new: bool = False,
+    source: SourceEnd = KAFKA,
+    moved: Refuse | None = None,
     adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
+    planned_ms = None if age_ms is None else NOW_MS - age_ms
     return decide(
         note,
         QUERY,
         batch_id,
-        DIGEST,
-        offsets_age_ms=age_ms,
+        MicroBatchOffsets((source,), DIGEST, planned_ms),
+        now_ms=NOW_MS,
         retention_ms=retention_ms,
-        is_new=is_new,
+        created_ms=(planned_ms or 0) if is_new else (planned_ms or 0) + 1,
+        moved=moved,
         adopt=adopt,
         run_batch=run_batch,
         skip_batch=skip_batch,
@@ -195,42 +202,35 @@ def test_a_note_that_is_not_that_of_the_token_is_refused() -> None:
         assert isinstance(decide_token([note], "today", "refunds"), Refuse)
 
 
-def test_an_adopting_query_that_starts_where_the_group_stands_is_not_refused() -> None:
-    offsets = {("in", 0): 100, ("in", 1): 90}
-    assert refuse_another_start(0, "lag", offsets, offsets) is None
-
-
-@pytest.mark.parametrize(("start", "said"), [(100, "written twice"), (200, "left out")])
-def test_an_adopting_query_that_starts_elsewhere_is_refused_with_both_offsets_and_the_danger(
-    start: int, said: str
+@pytest.mark.parametrize("source", [KAFKA, FILES], ids=["kafka", "files"])
+def test_a_committed_micro_batch_that_is_run_again_as_it_was_planned_is_skipped_whatever_it_reads(
+    source: SourceEnd,
 ) -> None:
-    refusal = refuse_another_start(3, "lag", {("in", 2): start}, {("in", 2): 150})
-    assert refusal is not None
-    assert f"micro-batch 3 starts at offset {start} of partition 2 of in, but group lag is at 150" in refusal.reason
-    assert f"would be {said}" in refusal.reason
-    assert "a checkpoint that no run has used" in refusal.reason
-    assert "run_batch=3" in refusal.reason
+    for planned_ms in (NOW_MS, None):  # Notes of earlier versions do not say when.
+        assert decide_for(CommitNote(QUERY, 7, DIGEST, planned_ms=planned_ms), 7, source=source) is SKIP
 
 
-def test_the_refusal_of_another_start_names_the_first_partition_and_counts_the_others() -> None:
-    start = {("in", 10): 1, ("in", 2): 1, ("in", 1): 7, ("early", 0): 5}
-    refusal = refuse_another_start(0, "lag", start, {("in", 10): 2, ("in", 2): 3, ("in", 1): 7, ("early", 0): 4})
-    assert refusal is not None
-    assert "partition 0 of early, but group lag is at 4 there (they differ in 2 more partitions)" in refusal.reason
-    assert "left out" in refusal.reason
-    assert "written twice" in refusal.reason, "the others differ in the other direction"
+@pytest.mark.parametrize(("planned_ms", "is_new"), [(NOW_MS - 5_000, False), (NOW_MS - 5_000, True), (None, True)])
+def test_a_committed_micro_batch_that_spark_planned_anew_is_skipped_only_if_its_offsets_identify_its_rows(
+    planned_ms: int | None, is_new: bool
+) -> None:
+    note = CommitNote(QUERY, 7, DIGEST, planned_ms=planned_ms)
+    assert decide_for(note, 7, source=KAFKA, is_new=is_new) is SKIP
+    said = reason(decide_for(note, 7, source=FILES, is_new=is_new))
+    assert "Spark planned it anew at 2026-11-18" in said
+    assert "run_batch=7" in said
+    assert "skip_batch=7" in said
+    assert decide_for(note, 7, source=FILES, is_new=is_new, run_batch=7) is RUN
 
 
-def test_a_partition_without_an_offset_in_the_group_or_without_a_known_start_is_not_compared() -> None:
-    assert refuse_another_start(0, "lag", {("in", 0): 5}, {("in", 1): 7}) is None
-    assert refuse_another_start(0, "lag", {}, {("in", 0): 7}) is None
-    assert refuse_another_start(0, "lag", {("in", 0): 5}, {}) is None
-
-
-def test_the_user_may_run_a_micro_batch_that_starts_elsewhere_and_only_that_one() -> None:
-    start, committed = {("in", 0): 5}, {("in", 0): 7}
-    assert refuse_another_start(0, "lag", start, committed, run_batch=0) is None
-    assert refuse_another_start(0, "lag", start, committed, run_batch=1) is not None
+def test_a_micro_batch_that_an_earlier_run_began_in_another_place_is_refused_unless_its_note_is_here() -> None:
+    note = CommitNote(QUERY, 6, OTHER_DIGEST)
+    for before in (note, None, CommitNote(OTHER, 3, DIGEST)):
+        assert decide_for(before, 7, moved=MOVED, adopt=OTHER) == MOVED
+        assert decide_for(before, 7, moved=MOVED, adopt=OTHER, run_batch=7) is RUN
+        assert decide_for(before, 7, moved=MOVED, adopt=OTHER, skip_batch=7) is SKIP
+        assert decide_for(before, 7, moved=MOVED, adopt=OTHER, is_new=True) is RUN, "no earlier run can have begun it"
+    assert decide_for(CommitNote(QUERY, 7, DIGEST, planned_ms=NOW_MS), 7, moved=MOVED) is SKIP
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:

@@ -1,0 +1,112 @@
+"""A query that continues the work of another one, whose checkpoint was lost. Pure.
+
+The user adopts the other query by its id. Then the first micro-batch has to start where the last transaction of the
+other query ended, or the rows in between would be written twice, or left out. The commit note of that transaction has
+the offsets. Two kinds of notes do not: those of versions that did not write them, and those of micro-batches with too
+many partitions. There the consumer group tells, which moved in the same transaction, or at least the digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fencepost.counting import counted
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.offsets import Start, nested
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+from fencepost.spark.failures import Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Where the adopted query ended."""
+
+    query_id: str
+    offsets: Mapping[TopicPartition, int]  # In its Kafka sources. Empty: only the digest is known.
+    digest: str
+
+
+def ended_by_note(note: CommitNote) -> Ended:
+    return Ended(note.query_id, note.ends or {}, note.digest)
+
+
+def refuse_another_query(
+    note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
+) -> Refuse | None:
+    """The last transaction was of a query that is neither this one nor the one to adopt."""
+    if not isinstance(note, CommitNote) or note.query_id in (query_id, adopt):
+        return None
+    # An answer that is left in the program must not fit the next checkpoint by accident, so it has to name the query.
+    named = f" and adopt={adopt!r} names another one" if isinstance(adopt, str) else ""
+    named = " and adopt=True does not say which query to adopt" if adopt is True else named
+    return Refuse(
+        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
+        f"{named}: its checkpoint is new, or another query uses the same transactional.id"
+        f'\n\nhint: restore the old checkpoint; or, if this query is to take over, set adopt="{note.query_id}" and '
+        f"start it where the source offsets of the old one ended, with a checkpoint that no run has used"
+        f"{_starting_offsets(note.ends)}"
+    )
+
+
+def refuse_another_start(
+    batch_id: int, starts: list[Start], others: list[str], ended: Ended, run_batch: int | None = None
+) -> Refuse | None:
+    """The micro-batch of a query that adopts another one does not start where that one ended, or that is not known.
+
+    starts: of the micro-batch, and of the query itself: what came in between has left no note, so it wrote nothing.
+    others: the sources that are not Kafka's, in Spark's words. Nothing tells where they start.
+    A partition that only one of both has is not compared: the topic grew, or one query does not read it.
+    """
+    if run_batch == batch_id:
+        return None
+    answer = f"set run_batch={batch_id} to write the micro-batch as it is"
+    if others:
+        return Refuse(
+            f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
+            f"is to continue: only Kafka sources show that, and this query reads {', '.join(others)}. Rows that are in "
+            "the output topics would be written twice\n\nhint: make sure that the query reads only rows that are not "
+            f"there yet (of files: move those that were read to another folder); then {answer}"
+        )
+    if any(ended.digest in start.digests for start in starts):
+        return None
+    known = [start.offsets for start in starts if start.offsets.keys() & ended.offsets.keys()]
+    if any(not _differing(offsets, ended.offsets) for offsets in known):
+        return None
+    if not known and ended.offsets and any(start.offsets for start in starts):
+        return None  # It reads other topics than the adopted query.
+    hint = f"start with a checkpoint that no run has used{_starting_offsets(ended.offsets)}; or {answer}"
+    if not known:
+        return Refuse(
+            f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
+            f"is to continue: the commit note of that query has no offsets, its digest {ended.digest} is not that of "
+            f"this start, and there is no group with offsets. Rows may be written twice, or left out\n\nhint: look "
+            f"into the output topics, and {hint}"
+        )
+    start = known[0]
+    differing = _differing(start, ended.offsets)
+    topic, partition = differing[0]
+    first = f"offset {start[topic, partition]} of partition {partition} of {topic}"
+    more = f" (they differ in {counted(len(differing) - 1, 'more partition')})" if len(differing) > 1 else ""
+    dangers = (
+        "written twice" if any(start[place] < ended.offsets[place] for place in differing) else "",
+        "left out" if any(start[place] > ended.offsets[place] for place in differing) else "",
+    )
+    return Refuse(
+        f"micro-batch {batch_id} starts at {first}, but query {ended.query_id}, which this one is to continue, ended "
+        f"at {ended.offsets[topic, partition]} there{more}: the rows in between would be "
+        f"{' or '.join(filter(None, dangers))}. Spark takes startingOffsets only while there is no checkpoint"
+        f"\n\nhint: {hint}"
+    )
+
+
+def _differing(start: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    return sorted(place for place in start.keys() & ended.keys() if start[place] != ended[place])
+
+
+def _starting_offsets(offsets: Mapping[TopicPartition, int] | None) -> str:
+    """The option to type, wherever the offsets are known."""
+    if not offsets:
+        return " and, if the pipeline has a group.id, the sink's starting_offsets"
+    return f" and .option(\"startingOffsets\", '{json.dumps(nested(offsets))}') for its Kafka source"
