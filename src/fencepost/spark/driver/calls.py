@@ -35,8 +35,9 @@ class Calls:
                 f"micro-batch {batch_id} is not written, because micro-batch {failed} failed ({self._because}) and "
                 "your function caught the exception, so Spark took it for written\n\nhint: let exceptions leave the "
                 f"function that you give to foreachBatch. To write micro-batch {failed}: stop the query, delete the "
-                f"files from {failed} on in {checkpoint}/commits and those from {failed + 1} on in "
-                f"{checkpoint}/offsets, and start it again"
+                f"files {failed} and .{failed}.crc and those of later numbers in {checkpoint}/commits, and "
+                f"{failed + 1} and .{failed + 1}.crc and those of later numbers in {checkpoint}/offsets, and start it "
+                "again"
             )
         return self._failed == batch_id
 

@@ -37,7 +37,9 @@ def test_every_micro_batch_after_a_failed_one_is_refused_with_the_first_failure(
     for batch_id in (4, 5):
         with pytest.raises(SinkError, match=r"micro-batch 3 failed \(ValueError: no space\)") as refused:
             calls.begin(RUN, batch_id, CHECKPOINT)
-        assert "the files from 3 on in file:/checkpoint/commits and those from 4 on" in str(refused.value)
+        assert "the files 3 and .3.crc and those of later numbers in file:/checkpoint/commits, and 4 and" in str(
+            refused.value
+        )
         calls.fail(batch_id, refused.value)
 
 
