@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,22 +194,6 @@ def test_two_running_queries_cannot_have_one_transactional_id(
     finally:
         first.stop()
     assert values(servers, topic) == sorted(lines.all)
-
-
-def test_a_new_checkpoint_is_refused_until_an_option_adopts_the_old_query(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, id_ = create_topic(servers, unique("adopt")), unique("adopt")
-    lines.add_batch()
-    frame = stream(spark, lines)
-    run(frame, servers, id_, topic, tmp_path / "old")
-    old = json.loads((tmp_path / "old" / "metadata").read_text())["id"]
-
-    with pytest.raises(Exception, match=f'set adopt="{old}"'):
-        run(frame, servers, id_, topic, tmp_path / "new")
-    assert run(frame, servers, id_, topic, tmp_path / "new", adopt=old) == [(0, "committed", 40)]
-    assert values(servers, topic) == sorted(lines.all * 2), "adopting means: write what this query reads"
 
 
 def test_a_frame_is_written_with_sparks_own_option_names_and_columns(

@@ -368,7 +368,11 @@ def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
     assert values(servers, topic) == sorted(lines.all)
 
     first.close()
-    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=old), tmp_path / "new")
+    adopting = sinks(servers, id_, topic=topic, adopt=old)
+    with pytest.raises(Exception, match="only Kafka sources show that, and this query reads FileStreamSource"):
+        run(stream(spark, lines), adopting, tmp_path / "new")
+    adopting.close()
+    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=old, run_batch=0), tmp_path / "new")
     assert values(servers, topic) == sorted(lines.all * 2), "adopting means: write what this query reads"
 
 

@@ -79,28 +79,30 @@ def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[s
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class BatchStart:
     """Where a micro-batch starts in the sources of its query, as far as the checkpoint says."""
 
     offsets: Mapping[TopicPartition, int]  # In Kafka sources.
     digests: Collection[str]  # A micro-batch that ends there has one of these: the file may have either version.
 
 
-def read_start(files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets) -> Start:
+def read_start(files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets) -> BatchStart:
     """offsets: those of a micro-batch of the query, which tell which of its sources are Kafka sources."""
     kafka = [source.name for source in offsets.sources if source.kafka_ends is not None]
     if batch_id > 0:
         try:
             before = read_offsets(files, batch_id - 1)
         except BadCheckpoint:
-            return Start({}, ())
-        return Start(lowest(s.kafka_ends for s in before.sources if s.kafka_ends and s.name in kafka), [before.digest])
+            return BatchStart({}, ())
+        return BatchStart(
+            lowest(s.kafka_ends for s in before.sources if s.kafka_ends and s.name in kafka), [before.digest]
+        )
     lines = {name: _initial_line(files.read(f"sources/{name}/0") or "") for name in kafka}
     starts = [start for line in lines.values() if (start := parse_kafka_ends(line)) is not None]
     if len(starts) < len(offsets.sources):
-        return Start(lowest(starts), ())
+        return BatchStart(lowest(starts), ())
     named = [f"{name}:{line}" for name, line in lines.items()]
-    return Start(lowest(starts), [digest_of(lines.values()), digest_of(named)])
+    return BatchStart(lowest(starts), [digest_of(lines.values()), digest_of(named)])
 
 
 def read_query_id(files: CheckpointFiles) -> str:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from fencepost.counting import counted
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.checkpoint.offsets import Start, nested
+from fencepost.spark.checkpoint.offsets import BatchStart, nested
 from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
 from fencepost.spark.failures import Refuse
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AdoptedEnd:
     """Where the adopted query ended."""
 
     query_id: str
@@ -28,8 +28,8 @@ class Ended:
     digest: str
 
 
-def ended_by_note(note: CommitNote) -> Ended:
-    return Ended(note.query_id, note.ends or {}, note.digest)
+def ended_by_note(note: CommitNote) -> AdoptedEnd:
+    return AdoptedEnd(note.query_id, note.ends or {}, note.digest)
 
 
 def refuse_another_query(
@@ -51,7 +51,7 @@ def refuse_another_query(
 
 
 def refuse_another_start(
-    batch_id: int, starts: list[Start], others: list[str], ended: Ended, run_batch: int | None = None
+    batch_id: int, starts: list[BatchStart], others: list[str], ended: AdoptedEnd, run_batch: int | None = None
 ) -> Refuse | None:
     """The micro-batch of a query that adopts another one does not start where that one ended, or that is not known.
 

@@ -291,7 +291,7 @@ def _refuse_unfinished(result: object) -> None:
     """The same for a function that returns what it should have awaited, or gone through."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if isinstance(result, Coroutine | Generator):
-            result.close()  # Or Python warns that nobody awaited it.
+            result.close()  # Otherwise Python warns of a coroutine that was never awaited.
         raise SinkError(_DEFERRED.format(getattr(result, "__name__", result)))
 
 

@@ -17,20 +17,20 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """Where a query writes."""
 
     transactional_id: str
     cluster_id: str
 
 
-def encode_place(place: Place) -> str:
+def encode_place(place: OutputPlace) -> str:
     return json.dumps(
         {"fencepost": VERSION, "transactional.id": place.transactional_id, "cluster": place.cluster_id}, indent=1
     )
 
 
-def decode_place(text: str) -> Place:
+def decode_place(text: str) -> OutputPlace:
     """Raises BadCheckpoint: what the checkpoint remembers is not known, and must not be guessed."""
     try:
         document = json.loads(text)
@@ -42,10 +42,10 @@ def decode_place(text: str) -> Place:
             f"file {FILE} of the checkpoint: expected a transactional.id and a cluster, found {text[:200]!r}\n\nhint: "
             "delete the file if neither has changed since the last run"
         )
-    return Place(id_, cluster)
+    return OutputPlace(id_, cluster)
 
 
-def refuse_another_place(batch_id: int, before: Place, now: Place) -> Refuse | None:
+def refuse_another_place(batch_id: int, before: OutputPlace, now: OutputPlace) -> Refuse | None:
     """For a micro-batch of an earlier run, which may have committed it, or left its transaction open."""
     if before == now:
         return None

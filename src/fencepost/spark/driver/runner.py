@@ -27,7 +27,7 @@ from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
-from fencepost.spark.driver.remembered import FILE, Place, decode_place, encode_place, refuse_another_place
+from fencepost.spark.driver.remembered import FILE, OutputPlace, decode_place, encode_place, refuse_another_place
 from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.task.topics import patiently
@@ -91,12 +91,12 @@ class MicroBatchRunner:
         except BaseException:
             self._close_clients()
             raise
-        self._place = Place(settings.transactional_id, self._client.cluster_id)
+        self._place = OutputPlace(settings.transactional_id, self._client.cluster_id)
         self.group = _lag_group(settings, self._source_client)
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
         self._files: tuple[str, CheckpointFiles] | None = None
-        self._remembered: Place | None = None  # By the checkpoint in `_files`.
+        self._remembered: OutputPlace | None = None  # By the checkpoint in `_files`.
         self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
         self._has_warned = False
         self._has_checked_tokens = False

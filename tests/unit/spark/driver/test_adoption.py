@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.checkpoint.offsets import Start
-from fencepost.spark.driver.adoption import Ended, refuse_another_query, refuse_another_start
+from fencepost.spark.checkpoint.offsets import BatchStart
+from fencepost.spark.driver.adoption import AdoptedEnd, refuse_another_query, refuse_another_start
 from fencepost.spark.driver.commit_note import CommitNote
 from fencepost.spark.failures import Refuse
 
@@ -24,8 +24,8 @@ def refusal(
     others: tuple[str, ...] = (),
     run_batch: int | None = None,
 ) -> Refuse | None:
-    starts = [Start(start, digests), *([Start(query_start, ())] if query_start is not None else [])]
-    return refuse_another_start(batch_id, starts, list(others), Ended(OLD, ended, DIGEST), run_batch)
+    starts = [BatchStart(start, digests), *([BatchStart(query_start, ())] if query_start is not None else [])]
+    return refuse_another_start(batch_id, starts, list(others), AdoptedEnd(OLD, ended, DIGEST), run_batch)
 
 
 def test_an_adopting_query_that_starts_where_the_other_one_ended_is_not_refused() -> None:
