@@ -6,7 +6,8 @@ import time
 
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError
-from fencepost.client.transaction import OffsetToCommit, Transaction
+from fencepost.client.offset_commits import OffsetToCommit
+from fencepost.client.transaction import Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ProduceRequest

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.client.admin.offsets import committed_offsets
+from fencepost.client.admin.offsets import commit_offsets, committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unreachable
-from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
+from fencepost.client.offset_commits import OffsetToCommit
+from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ProduceRequest
@@ -26,17 +27,24 @@ def bootstrap(target: Target) -> str:
 
 
 @pytest.fixture
-def topic(bootstrap: str, unique: Callable[[str], str]) -> str:
-    name = unique("client-orders")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
-    return name
-
-
-@pytest.fixture
 def client(bootstrap: str) -> Iterator[KafkaClient]:
     with KafkaClient({"bootstrap.servers": bootstrap}) as client:
         yield client
+
+
+@pytest.fixture
+def topic(client: KafkaClient, bootstrap: str, unique: Callable[[str], str]) -> str:
+    return create_topic(client, bootstrap, unique("client-orders"), 2)
+
+
+def create_topic(client: KafkaClient, bootstrap: str, name: str, partitions: int) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    deadline = time.monotonic() + 30
+    while not client.refresh([name]):  # The controller of Apache Kafka is ahead of its broker.
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return name
 
 
 def produce(
@@ -126,6 +134,28 @@ def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
     assert produce(client, again, successor.version, topic, 0, 0, b"c") == errors.NONE
     successor.commit()
     assert sorted(committed_values(bootstrap, topic, 3)) == [b"a", b"b", b"c"]
+
+
+def test_offsets_that_fill_more_than_a_record_batch_are_committed_in_a_transaction_and_outside(
+    target: Target, client: KafkaClient, unique: Callable[[str], str]
+) -> None:
+    """Apache Kafka would answer UNKNOWN_SERVER_ERROR for ever: each record has the name of the group."""
+    if target.version == 1:
+        pytest.skip("the same requests, one version lower")
+    count, long_name = 40, "g" * 30_000
+    topic = create_topic(client, target.servers, unique("many"), count)
+    for inside in (True, False):
+        group = unique(long_name)
+        wanted = {(topic, partition): partition + 7 for partition in range(count)}
+        if inside:
+            owner = Transaction(client, unique("client"), 60_000)
+            owner.init()
+            owner.commit_offsets(group, [OffsetToCommit(*where, offset) for where, offset in wanted.items()])
+            owner.commit()
+        else:
+            commit_offsets(client, group, wanted)
+        found = committed_offsets(client, group, wanted)
+        assert {where: offset for where, (offset, _) in found.items()} == wanted
 
 
 def test_a_timeout_above_the_brokers_maximum_is_a_bad_setting(client: KafkaClient) -> None:

@@ -11,7 +11,6 @@ The two are never mixed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fencepost.client.admin.configs import broker_setting, setting_of_every_broker
@@ -25,6 +24,7 @@ from fencepost.client.failures import (
     OutcomeUnknown,
     TransactionLost,
 )
+from fencepost.client.offset_commits import OffsetToCommit, split_offsets
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
@@ -49,14 +49,6 @@ class ProducerIdentity(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
 
 
 class Transaction:
@@ -217,29 +209,35 @@ class Transaction:
                 retry_also=BUSY,
             )
             self._check(response.error_code, "AddOffsetsToTxn")
-        by_topic: dict[str, list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
-        for o in offsets:
-            entry = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(o.partition, o.offset, -1, o.metadata)
-            by_topic.setdefault(o.topic, []).append(entry)
-        request = TxnOffsetCommitRequest(
-            self.transactional_id,
-            group_id,
-            self._identity.producer_id,
-            self._identity.producer_epoch,
-            topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(t, p) for t, p in by_topic.items()],
+        for by_topic in split_offsets(group_id, offsets):
+            self._commit_offsets(group_id, by_topic)
+
+    def _commit_offsets(self, group_id: str, by_topic: Mapping[str, Iterable[OffsetToCommit]]) -> None:
+        topic, entry = (
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
         )
         response = self._client.ask_coordinator(
             group_id,
             GROUP,
-            request,
+            TxnOffsetCommitRequest(
+                self.transactional_id,
+                group_id,
+                self._identity.producer_id,
+                self._identity.producer_epoch,
+                topics=[
+                    topic(name, [entry(o.partition, o.offset, -1, o.metadata) for o in of_topic])
+                    for name, of_topic in by_topic.items()
+                ],
+            ),
             lambda r: _first_error(p.error_code for t in r.topics for p in t.partitions),
             at_most=5 if self.version is TV2 else 4,
             retry_also=BUSY,
         )
         breaks = frozenset({errors.INVALID_TXN_STATE, errors.TRANSACTION_ABORTABLE})
-        for topic in response.topics:
-            for result in topic.partitions:
-                self._check(result.error_code, f"TxnOffsetCommit {topic.name}-{result.partition_index}", breaks=breaks)
+        for answer in response.topics:
+            for result in answer.partitions:
+                self._check(result.error_code, f"TxnOffsetCommit {answer.name}-{result.partition_index}", breaks=breaks)
 
     def commit(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
         """Commit. Raises OutcomeUnknown if the cluster may have committed or not: then `renew`, and read what is there.

@@ -7,6 +7,7 @@ from typing import Any
 
 from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, KafkaClient
 from fencepost.client.failures import BrokerError
+from fencepost.client.offset_commits import OffsetToCommit, split_offsets
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetCommitRequest, OffsetFetchRequest
 from fencepost.protocol.topic_partition import TopicPartition
@@ -110,13 +111,27 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, int],
     deadline_s: float = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Commit offsets of a group outside any transaction. The broker refuses this if the group has members."""
+    """Commit offsets of a group outside any transaction. The broker refuses this if the group has members.
+
+    deadline_s: for each request. If one fails, the offsets of those before it are committed.
+    """
+    wanted = (OffsetToCommit(topic, partition, offset) for (topic, partition), offset in offsets.items())
+    for by_topic in split_offsets(group_id, wanted):
+        _commit_offsets(client, group_id, by_topic, deadline_s)
+
+
+def _commit_offsets(
+    client: KafkaClient, group_id: str, by_topic: Mapping[str, Iterable[OffsetToCommit]], deadline_s: float
+) -> None:
     topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
-    by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
-    for (name, partition), offset in offsets.items():
-        by_topic.setdefault(name, []).append(entry(partition, offset, -1, ""))
     request = OffsetCommitRequest(
-        group_id, -1, "", topics=[topic(name, partitions=parts) for name, parts in by_topic.items()]
+        group_id,
+        -1,
+        "",
+        topics=[
+            topic(name, partitions=[entry(o.partition, o.offset, -1, o.metadata) for o in of_topic])
+            for name, of_topic in by_topic.items()
+        ],
     )
 
     def first_error(response: Any) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
-from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
+from fencepost.client.offset_commits import OffsetToCommit
+from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
 from fencepost.protocol.topic_partition import TopicPartition
