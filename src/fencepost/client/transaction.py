@@ -11,6 +11,7 @@ The two are never mixed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from fencepost.client.admin.configs import broker_setting, setting_of_every_broker
@@ -103,8 +104,9 @@ class Transaction:
         if self._is_open and self.version is TV1:
             # Kafka: InitProducerId during an open transaction first fences the producer and answers
             # CONCURRENT_TRANSACTIONS. With TV1 the retry is then refused as a zombie's. EndTxn before it avoids this,
-            # whatever its answer is.
-            self._ask_to_end(False, DEFAULT_DEADLINE_S)
+            # whatever its answer is, and even if the answer is lost.
+            with suppress(OutcomeUnknown):
+                self._ask_to_end(False, DEFAULT_DEADLINE_S)
         return self._init(self._identity.producer_id, self._identity.producer_epoch)
 
     def _init(self, producer_id: int, epoch: int) -> ProducerIdentity:

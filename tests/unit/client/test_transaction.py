@@ -1,10 +1,74 @@
-"""Which brokers keep a late write out of the next transaction, by what they say."""
+"""The owner of a transactional id, and which brokers keep a late write out of the next transaction."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from fencepost.client.transaction import find_unverified
+from fencepost.client import transaction
+from fencepost.client.client import KafkaClient
+from fencepost.client.connection import Disconnected
+from fencepost.client.offset_commits import OffsetToCommit
+from fencepost.client.transaction import Transaction, find_unverified
+from fencepost.protocol.messages import CreateTopicsRequest, EndTxnRequest
+from fencepost.protocol.schema import Message
+from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
+from tests.pure_broker import PureBroker
+
+ID = "orders-sink"
+
+
+class ClientInMemory(KafkaClient):
+    """Of a broker without sockets."""
+
+    transaction_version = TV2
+
+    def __init__(self) -> None:
+        super().__init__({"bootstrap.servers": "127.0.0.1:9092"})
+        self.broker_in_memory = PureBroker()
+        self.broker_in_memory.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("orders", 1, 1)]), 5)
+        self.replies_lost: type[Message] | None = None
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        return {}
+
+    def coordinator(self, key: str, key_type: int) -> Any:
+        return None
+
+    def send(self, connection: object, request: Message, at_most: int | None = None) -> Any:
+        assert at_most is not None
+        response = self.broker_in_memory.call(request, at_most)
+        if type(request) is self.replies_lost:
+            raise Disconnected("the connection ended before the reply")
+        return response
+
+
+def started(client: ClientInMemory, version: TransactionVersion) -> Transaction:
+    owner = Transaction(client, ID, 60_000, at_most=version)
+    owner.init()
+    return owner
+
+
+def write(owner: Transaction) -> None:
+    owner.begin()
+    owner.commit_offsets("readers", [OffsetToCommit("orders", 0, 7)])
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_a_new_epoch_is_asked_for_though_the_abort_before_it_is_never_answered(
+    version: TransactionVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "DEFAULT_DEADLINE_S", 0.0)
+    client = ClientInMemory()
+    owner = started(client, version)
+    write(owner)
+    client.replies_lost = EndTxnRequest
+    before = owner.identity
+    assert owner.renew() > before
+    client.replies_lost = None
+    write(owner)
+    owner.commit()
 
 
 def test_brokers_that_all_verify_writes_are_safe() -> None:
