@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
+from fencepost.client import transaction
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
@@ -335,6 +336,21 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
         broker.advance_clock(2 * HOUR_MS)
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
+
+
+def test_a_query_with_state_goes_on_after_a_rest_in_which_its_id_was_forgotten(
+    start_broker: StartBroker, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro-batch with state has one attempt."""
+    monkeypatch.setattr(transaction, "REST_S", 0.0)
+    broker = with_topics(start_broker(**FORGETFUL))
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, max_attempts=1)
+    with closing(sink):
+        query.run(sink, 0, ["a"])
+        broker.advance_clock(2 * HOUR_MS)
+        assert query.run(sink, 1, ["b"]) == "committed"
+        assert query.run(sink, 2, ["c"]) == "committed"
+    assert values(broker) == ["a", "b", "c"]
 
 
 # --- frames with a token --------------------------------------------------------------------------------------

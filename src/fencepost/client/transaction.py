@@ -4,13 +4,14 @@ Any process that knows the current `ProducerIdentity` can write the records. Two
 without an expected identity is sent once, when the owner starts. Every later one names the identity that it replaces,
 so that it fails if another owner has fenced this one.
 
-With TV2, EndTxn returns a new epoch for the next transaction. With TV1, the owner asks for one before each transaction.
-The two are never mixed.
+With TV2, EndTxn returns a new epoch for the next transaction; the owner asks for one only after a rest. With TV1, it
+asks for one before each transaction. The two are never mixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -42,6 +43,9 @@ ADD_PARTITIONS = 24
 VERIFICATION = "transaction.partition.verification.enable"
 FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
 BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
+# Brokers forget an id that has rested for transactional.id.expiration.ms, seven days by default. A new epoch is cheaper
+# than the question which brokers have less than that.
+REST_S = 60.0
 
 
 class ProducerIdentity(NamedTuple):
@@ -67,8 +71,11 @@ class Transaction:
         *,
         is_verified: bool = False,
         at_most: TransactionVersion = TV2,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._clock = clock
+        self._used_at = clock()  # When the coordinator last began or ended something for this owner.
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.version = TV2 if min(client.transaction_version, at_most).bumps_epoch else TV1
@@ -127,6 +134,7 @@ class Transaction:
         self._check(response.error_code, "InitProducerId")
         self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
         self._is_open = False
+        self._used_at = self._clock()
         return self._identity
 
     def _longest_timeout(self) -> str:
@@ -159,10 +167,13 @@ class Transaction:
     # --- one transaction ----------------------------------------------------------------------------------
 
     def begin(self) -> ProducerIdentity:
-        """The identity for the next transaction."""
+        """The identity for the next transaction. May have another producer id, if the cluster has forgotten this one.
+
+        Raises Fenced if another owner has taken the id over.
+        """
         assert not self._is_open, f"transaction `{self.transactional_id}` is still open"
         assert self._identity.producer_id >= 0, "init comes first"
-        if self.version is TV1:
+        if needs_new_epoch(self.version, self._clock() - self._used_at):
             self.renew()
         return self._identity
 
@@ -265,6 +276,7 @@ class Transaction:
             )
         self._check(code, f"EndTxn ({what})")
         self._is_open = False
+        self._used_at = self._clock()
         if self.version is TV2:
             self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
 
@@ -283,6 +295,14 @@ class Transaction:
             what = "commit" if commit else "abort"
             raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
         return response
+
+
+def needs_new_epoch(version: TransactionVersion, rested_s: float) -> bool:
+    """Before a transaction: does the owner have to ask for an epoch, or will the cluster still know the one it has?
+
+    The first write under an id that the cluster has forgotten is refused, which a query with state would not survive.
+    """
+    return version is TV1 or rested_s >= REST_S
 
 
 def find_unverified(served: Mapping[int, int], enabled: Mapping[int, str | None], is_verified: bool) -> str | None:

@@ -9,18 +9,19 @@ import pytest
 from fencepost.client import transaction
 from fencepost.client.client import KafkaClient
 from fencepost.client.connection import Disconnected
+from fencepost.client.failures import Fenced
 from fencepost.client.offset_commits import OffsetToCommit
-from fencepost.client.transaction import Transaction, find_unverified
-from fencepost.protocol.messages import CreateTopicsRequest, EndTxnRequest
+from fencepost.client.transaction import REST_S, Transaction, find_unverified, needs_new_epoch
+from fencepost.protocol.messages import CreateTopicsRequest, EndTxnRequest, InitProducerIdRequest
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from tests.pure_broker import PureBroker
 
-ID = "orders-sink"
+ID, DAY_S = "orders-sink", 86_400.0
 
 
 class ClientInMemory(KafkaClient):
-    """Of a broker without sockets."""
+    """Of a broker without sockets, with whose clock it shares the time."""
 
     transaction_version = TV2
 
@@ -28,6 +29,7 @@ class ClientInMemory(KafkaClient):
         super().__init__({"bootstrap.servers": "127.0.0.1:9092"})
         self.broker_in_memory = PureBroker()
         self.broker_in_memory.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("orders", 1, 1)]), 5)
+        self.sent: list[type[Message]] = []
         self.replies_lost: type[Message] | None = None
 
     def brokers(self) -> dict[int, tuple[str, int]]:
@@ -38,14 +40,22 @@ class ClientInMemory(KafkaClient):
 
     def send(self, connection: object, request: Message, at_most: int | None = None) -> Any:
         assert at_most is not None
+        self.sent.append(type(request))
         response = self.broker_in_memory.call(request, at_most)
         if type(request) is self.replies_lost:
             raise Disconnected("the connection ended before the reply")
         return response
 
+    def clock(self) -> float:
+        return self.broker_in_memory.now_ms / 1000
+
+    def rest(self, seconds: float) -> None:
+        self.broker_in_memory.advance(round(seconds * 1000))
+        self.sent.clear()
+
 
 def started(client: ClientInMemory, version: TransactionVersion) -> Transaction:
-    owner = Transaction(client, ID, 60_000, at_most=version)
+    owner = Transaction(client, ID, 60_000, at_most=version, clock=client.clock)
     owner.init()
     return owner
 
@@ -69,6 +79,43 @@ def test_a_new_epoch_is_asked_for_though_the_abort_before_it_is_never_answered(
     client.replies_lost = None
     write(owner)
     owner.commit()
+
+
+def test_an_owner_that_rested_until_its_id_was_forgotten_writes_under_a_new_producer_id() -> None:
+    client = ClientInMemory()
+    owner = started(client, TV2)
+    write(owner)
+    owner.commit()
+    before = owner.identity
+    client.rest(8 * DAY_S)
+    write(owner)
+    owner.commit()
+    assert owner.identity.producer_id != before.producer_id
+
+
+def test_an_owner_that_rested_learns_before_it_writes_that_its_id_has_another_owner() -> None:
+    client = ClientInMemory()
+    owner = started(client, TV2)
+    client.rest(REST_S)
+    started(client, TV2)
+    with pytest.raises(Fenced):
+        owner.begin()
+
+
+def test_a_busy_owner_asks_for_no_epoch_between_its_transactions() -> None:
+    client = ClientInMemory()
+    owner = started(client, TV2)
+    for _ in range(3):
+        client.rest(REST_S - 1)
+        write(owner)
+        owner.commit()
+        assert InitProducerIdRequest not in client.sent
+
+
+def test_transaction_version_1_needs_a_new_epoch_for_each_transaction_and_version_2_after_a_rest() -> None:
+    assert needs_new_epoch(TV1, 0.0)
+    assert not needs_new_epoch(TV2, REST_S - 1)
+    assert needs_new_epoch(TV2, REST_S)
 
 
 def test_brokers_that_all_verify_writes_are_safe() -> None:
