@@ -133,6 +133,36 @@ def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, 
             assert note.number == 4
 
 
+# --- transactions that outlive their timeout ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stalls", ["TxnOffsetCommit", "Produce"])
+def test_a_micro_batch_is_not_blamed_for_a_broker_that_stalls(broker: Broker, query: Query, stalls: str) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, transaction_timeout_ms=1000)
+    with closing(sink):
+        broker.faults.delay_on(stalls, 1500, times=None)
+        with pytest.raises(BatchBroken, match=r"for [0-9]{3,} ms of them it waited for brokers") as failed:
+            query.run(sink, 0, ["a"])
+        assert "twice in a row" not in str(failed.value), "it was worth all three attempts"
+        assert "hint: find out which broker" in str(failed.value)
+    assert values(broker) == []
+
+
+def test_the_only_attempt_of_a_micro_batch_with_state_names_the_timeout_that_it_outlived(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, max_attempts=1, transaction_timeout_ms=1000)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        write_values(frame, transaction)
+        while [txn.state for txn in broker.transactions()] == ["Ongoing"]:
+            time.sleep(0.05)
+
+    with closing(sink), pytest.raises(BatchBroken, match=r"longer than transaction\.timeout\.ms=1000") as failed:
+        query.run(sink, 0, ["a"], write)
+    assert "hint: raise transaction.timeout.ms" in str(failed.value)
+
+
 # --- the last check, while the offsets are on their way -------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import stopped_by_sigterm, was_cancelled
 from fencepost.spark.driver.spark_status import SparkStatus
+from fencepost.spark.driver.time_used import TimeUsed
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
 from fencepost.spark.failures import AccessDenied, BatchBroken, QueryStopped, SinkError
@@ -124,19 +125,23 @@ class Attempts:
         self._thread.submit(self._owner.settle).result()
 
     def make(
-        self, work: Work, identity: ProducerIdentity, note: CommitNote | TokenNote | None, number: int
+        self, work: Work, identity: ProducerIdentity, note: CommitNote | TokenNote | None, number: int, used: TimeUsed
     ) -> BatchProgress:
-        """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
+        """Raises BatchBroken if the transaction was aborted and another attempt may succeed.
+
+        used: counts the time of this attempt.
+        """
         session = work.frame.sparkSession
         leases = self._lease_server(session)
         plane = self._plane_for(session)
         has_tv2 = self._owner.transaction_version >= TV2
-        began_ms = now_ms()
+        began_ms = used.took_ms
         table = LeaseTable(
             lease_timeout_ms=self._settings.lease_timeout_ms,
             first_touches_at_once=1 if has_tv2 else None,
             transaction_timeout_ms=self._settings.timeout_ms,
         )
+        used.stalled_ms = lambda: table.stalls.total_ms
         status = self._spark_status(session)
         stream = work.jobs_before()
         jobs = Jobs(session, status, work.connect_shuffles(), stream)
@@ -144,13 +149,15 @@ class Attempts:
 
         def touch(partitions: Sequence[TopicPartition]) -> None:
             # The rows may name topics, so some are known only now: before the first record is written to them.
-            self._access.require(to_write({topic for topic, _ in partitions}, is_noted=is_noted))
-            self._owner.add_partitions(partitions)
+            with used.waiting():
+                self._access.require(to_write({topic for topic, _ in partitions}, is_noted=is_noted))
+                self._owner.add_partitions(partitions)
 
         def pin_allowed(topic: str) -> PinnedTopic:
-            self._access.require(to_write([topic], is_noted=is_noted))
             try:
-                return pin(self._client, topic)
+                with used.waiting():
+                    self._access.require(to_write([topic], is_noted=is_noted))
+                    return pin(self._client, topic)
             except BrokerError as e:
                 if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
@@ -170,10 +177,10 @@ class Attempts:
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
             login_id=tokens.id if tokens is not None else "",
         )
-        watch = WriteWatch(jobs, CachedRows(status, began_ms))
+        watch = WriteWatch(jobs, CachedRows(status, now_ms()))
         transaction = BatchTransaction(work.batch_id, self._settings.topic, plane, plan, pin_allowed, watch.around)
         try:
-            with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
+            with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms, used):
                 _write(work, transaction, watch, leases, self._access)
                 transaction.check()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
@@ -187,21 +194,23 @@ class Attempts:
                 if has_something:
                     # The cluster takes the offsets while Spark answers. If it answers that something was repeated, the
                     # offsets are aborted with the records.
-                    with self._beside(lambda: self._add_offsets(work, note, topics, verdict.counts.keys())):
+                    with self._beside(lambda: self._add_offsets(work, note, topics, verdict.counts.keys(), used)):
                         watch.finish()
-                    self._owner.commit(topics, note)
+                    with used.waiting():
+                        self._owner.commit(topics, note)
                 else:
                     watch.finish()
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
         except BaseException:
             leases.break_transaction("the micro-batch is being aborted")
             # In the thread: after Ctrl-C the offsets may still be on their way, and the abort must not overtake them.
-            self._thread.submit(self._owner.abort).result()
+            with used.waiting():
+                self._thread.submit(self._owner.abort).result()
             raise
         finally:
             leases.close()
             transaction.free()
-        took_ms = now_ms() - began_ms
+        took_ms = used.took_ms - began_ms
         return BatchProgress(
             work.batch_id,
             COMMITTED if has_something else EMPTY,
@@ -216,12 +225,18 @@ class Attempts:
         )
 
     def _add_offsets(
-        self, work: Work, note: CommitNote | TokenNote | None, topics: set[str], written: Collection[TopicPartition]
+        self,
+        work: Work,
+        note: CommitNote | TokenNote | None,
+        topics: set[str],
+        written: Collection[TopicPartition],
+        used: TimeUsed,
     ) -> None:
         group = self._group if work.consumed else None
-        if group is not None:
-            group.check()
-        self._owner.add_offsets(topics, note, group.group_id if group else None, work.consumed, written)
+        with used.waiting():
+            if group is not None:
+                group.check()
+            self._owner.add_offsets(topics, note, group.group_id if group else None, work.consumed, written)
 
     @contextmanager
     def _beside(self, work: Callable[[], None]) -> Iterator[None]:

@@ -28,6 +28,7 @@ from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
 from fencepost.spark.driver.remembered import FILE, OutputPlace, decode_place, encode_place, refuse_another_place
+from fencepost.spark.driver.time_used import Loss, TimeUsed
 from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.task.topics import patiently
@@ -297,25 +298,19 @@ class MicroBatchRunner:
 
     def _try(self, work: Work, max_attempts: int) -> BatchProgress:
         """Attempt it until it is committed, fails for good, or was broken too often."""
-        timeout_ms = self._settings.timeout_ms
-        timeouts_in_a_row = 0
+        too_slow_in_a_row = 0
         for number in range(1, max_attempts + 1):
-            began_ms = now_ms()
+            used = TimeUsed()
             try:
                 with self._access.explained():
-                    return self._attempt(work, number)
+                    return self._attempt(work, number, used)
             except BatchBroken as e:
-                took_ms = now_ms() - began_ms
-                timeouts_in_a_row = timeouts_in_a_row + 1 if took_ms >= timeout_ms else 0
-                if timeouts_in_a_row >= 2 or number == max_attempts:
+                loss = Loss(self._settings.timeout_ms, used.took_ms, used.waited_ms)
+                too_slow_in_a_row = too_slow_in_a_row + 1 if loss.is_too_slow else 0
+                if too_slow_in_a_row >= 2 or number == max_attempts:
                     self._forget_last(work, e)
-                if timeouts_in_a_row >= 2:
-                    raise SinkError(
-                        f"the transaction was lost twice in a row, the last time after {took_ms} ms: {e}\n\n"
-                        f"hint: micro-batches take longer than transaction.timeout.ms={timeout_ms}; raise it (up to "
-                        "the broker's transaction.max.timeout.ms), or make micro-batches smaller"
-                    ) from e
-                if number == max_attempts:
+                    if loss.is_timeout:
+                        raise BatchBroken(loss.describe(str(e), too_slow_in_a_row)) from e
                     raise
                 self.attempts.forget(work, e)
                 log.warning("%s is run again (attempt %d): %s", name_of(work.batch_id), number + 1, e)
@@ -333,8 +328,9 @@ class MicroBatchRunner:
                 "rows and shuffle files of the broken attempt may still be used if the frame is written again: %s", e
             )
 
-    def _attempt(self, work: Work, number: int) -> BatchProgress:
-        identity = self.owner.begin()
+    def _attempt(self, work: Work, number: int, used: TimeUsed) -> BatchProgress:
+        with used.waiting():
+            identity = self.owner.begin()
         note: CommitNote | TokenNote | None = work.token
         if work.token is not None:
             written = decide_token(self.owner.read_token_notes(work.token.token), work.token.token, work.token.topic)
@@ -347,7 +343,7 @@ class MicroBatchRunner:
             if self._is_committed(work.batch_id, work.planned):
                 return self._skip(work)
             note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets)
-        return self.attempts.make(work, identity, note, number)
+        return self.attempts.make(work, identity, note, number, used)
 
 
 def query_of(session: Any, batch_id: int, settings: SinkSettings, known: RunningQuery | None = None) -> RunningQuery:

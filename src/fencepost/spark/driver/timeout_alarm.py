@@ -6,6 +6,7 @@ import logging
 import threading
 
 from fencepost.spark.driver.progress import name_of
+from fencepost.spark.driver.time_used import TimeUsed, remedy
 
 log = logging.getLogger("fencepost.spark")
 
@@ -15,9 +16,10 @@ WARN_AT = (0.5, 0.8)
 class TimeoutAlarm:
     """For the length of a `with` block."""
 
-    def __init__(self, batch_id: int, timeout_ms: int) -> None:
+    def __init__(self, batch_id: int, timeout_ms: int, used: TimeUsed) -> None:
         self._timers = [
-            threading.Timer(timeout_ms * share / 1000, self._warn, (batch_id, timeout_ms, share)) for share in WARN_AT
+            threading.Timer(timeout_ms * share / 1000, self._warn, (batch_id, timeout_ms, share, used))
+            for share in WARN_AT
         ]
 
     def __enter__(self) -> TimeoutAlarm:
@@ -31,11 +33,14 @@ class TimeoutAlarm:
             timer.cancel()
 
     @staticmethod
-    def _warn(batch_id: int, timeout_ms: int, share: float) -> None:
+    def _warn(batch_id: int, timeout_ms: int, share: float, used: TimeUsed) -> None:
+        took_ms, waited_ms = used.took_ms, used.waited_ms
         log.warning(
-            "%s has used %d %% of transaction.timeout.ms=%d; at 100 %% the broker aborts it. Raise the setting "
-            "(up to the broker's transaction.max.timeout.ms), or make micro-batches smaller (maxOffsetsPerTrigger)",
+            "%s has used %d %% of transaction.timeout.ms=%d, and waited %d ms for brokers; at 100 %% the broker aborts "
+            "it\n\nhint: %s",
             name_of(batch_id),
             share * 100,
             timeout_ms,
+            waited_ms,
+            remedy(timeout_ms, took_ms, waited_ms),
         )

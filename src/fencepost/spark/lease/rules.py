@@ -41,6 +41,7 @@ from fencepost.spark.lease.messages import (
     Topics,
     Written,
 )
+from fencepost.spark.lease.stalls import Stalls
 from fencepost.spark.lease.wording import input_name_of, name_of
 
 # Among how many tasks the partitions are shared, if there are so many. Fewer tasks with more leases each need fewer
@@ -127,6 +128,7 @@ class LeaseTable:
         self.finished: Finished | None = None
         self.record_batches = 0
         self.bytes = 0
+        self.stalls = Stalls(lease_timeout_ms)
         self._at_once = first_touches_at_once
         self._tasks_that_share = tasks_that_share
         self._owners = 0  # Tasks that own an input partition and are not done with it.
@@ -186,6 +188,7 @@ class LeaseTable:
         """
         if self.broken or self.finished:
             return []
+        self.stalls.look(self._deadlines.values(), now_ms)
         for partition, count in acknowledged.items():
             output = self._outputs.get(partition)
             if output is None or output.holder != task:
@@ -231,6 +234,8 @@ class LeaseTable:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """To be called at `next_deadline_ms`: breaks the transaction if a lease or the transaction has expired."""
+        if not self.broken:
+            self.stalls.look(self._deadlines.values(), now_ms)
         for partition, deadline_ms in self._deadlines.items():
             if now_ms >= deadline_ms:
                 holder = self._outputs[partition].holder

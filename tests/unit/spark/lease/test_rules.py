@@ -492,6 +492,32 @@ def test_a_transaction_that_the_broker_has_aborted_by_now_is_broken_whatever_its
     assert driver.table.next_deadline_ms is None
 
 
+def test_the_time_counts_in_which_the_oldest_record_batch_was_not_acknowledged() -> None:
+    driver = Driver()
+    patience_ms = TIMEOUT_MS // 100
+    driver.acquire(task(0), REFUNDS)
+    driver.now_ms = 2_000
+    driver.acquire(task(1), AUDIT)
+    driver.take(driver.table.tick(3_000))
+    assert driver.table.stalls.total_ms == 3_000 - patience_ms
+    driver.now_ms = 4_000
+    driver.release(task(0), REFUNDS)
+    driver.now_ms = 5_000
+    driver.release(task(1), AUDIT)
+    assert driver.table.stalls.total_ms == 5_000 - patience_ms, "two record batches at the same time count once"
+    driver.take(driver.table.tick(20_000))
+    assert driver.table.stalls.total_ms == 5_000 - patience_ms, "nothing was out"
+
+
+def test_acknowledgements_that_come_in_time_are_no_stall() -> None:
+    driver = Driver()
+    for n in range(100):
+        driver.acquire(task(0), REFUNDS)
+        driver.now_ms = (n + 1) * (TIMEOUT_MS // 100)
+        driver.release(task(0), REFUNDS)
+    assert driver.table.stalls.total_ms == 0
+
+
 def test_a_lease_past_its_deadline_breaks_the_transaction() -> None:
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
