@@ -120,7 +120,7 @@ public final class SparkFacts {
         while (all.hasNext()) {
             ExecutorSummary executor = all.next();
             if (executor.removeTime().isDefined()) {
-                gone.addArray().add(executor.id()).add(executor.removeTime().get().getTime()).add(executor.rddBlocks());
+                gone.addArray().add(executor.id()).add(executor.rddBlocks());
             }
         }
         return text(gone);

@@ -143,6 +143,7 @@ class Attempts:
         )
         used.stalled_ms = lambda: table.stalls.total_ms
         status = self._spark_status(session)
+        cached_rows = CachedRows(status)
         stream = work.jobs_before()
         jobs = Jobs(session, status, work.connect_shuffles(), stream)
         is_noted = note is not None
@@ -177,7 +178,7 @@ class Attempts:
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
             login_id=tokens.id if tokens is not None else "",
         )
-        watch = WriteWatch(jobs, CachedRows(status, now_ms()))
+        watch = WriteWatch(jobs, cached_rows)
         transaction = BatchTransaction(work.batch_id, self._settings.topic, plane, plan, pin_allowed, watch.around)
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms, used):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor
@@ -68,17 +68,24 @@ def cached_frames(seen: CachesSeen) -> dict[int, Cached]:
     }
 
 
-def lost_executors(gone: Iterable[GoneExecutor], since_ms: int) -> list[str]:
-    """The ids of executors with cached rows that were lost since then."""
-    return [e.executor_id for e in gone if e.cached_blocks > 0 and e.removed_ms >= since_ms]
+def lost_executors(before: Collection[str], gone: Iterable[GoneExecutor]) -> list[str]:
+    """The ids of executors with cached rows that were lost since. Spark gives no id twice.
+
+    before: the ids of those that were gone. Not by the time: the clock of the machine may jump.
+    """
+    return [e.executor_id for e in gone if e.cached_blocks > 0 and e.executor_id not in before]
 
 
 class CachedRows:
-    """Looks at Spark's caches before and after each write of a transaction, and before its commit."""
+    """Looks at Spark's caches before and after each write of a transaction, and before its commit.
 
-    def __init__(self, status: SparkStatus | None, began_ms: int) -> None:
+    To be made when the transaction begins.
+    """
+
+    def __init__(self, status: SparkStatus | None) -> None:
         self._status = status  # None: Spark Connect.
-        self._began_ms = began_ms
+        gone = status.gone_executors() if status is not None else ()
+        self._gone_before = frozenset(executor.executor_id for executor in gone)
         self._seen: dict[int, Cached] = {}
         self._writes = 0
 
@@ -107,7 +114,7 @@ class CachedRows:
         self.look()
         if self._status is None or not self._seen:
             return
-        if lost := lost_executors(self._status.gone_executors(), self._began_ms):
+        if lost := lost_executors(self._gone_before, self._status.gone_executors()):
             raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
 
     def _check_levels(self, status: SparkStatus, frame: Any) -> None:

@@ -48,5 +48,4 @@ class GoneExecutor(NamedTuple):
     """An executor that was lost."""
 
     executor_id: str
-    removed_ms: int
     cached_blocks: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from typing import Any
 
 from fencepost.spark.checkpoint.files import java_class
@@ -151,12 +150,7 @@ class SparkStatus:
 def gone_among(executors: Iterable[Mapping[str, Any]]) -> tuple[GoneExecutor, ...]:
     """The executors that were lost, among those of Spark's REST API."""
     return tuple(
-        GoneExecutor(str(executor["id"]), _ms_of(executor["removeTime"]), executor.get("rddBlocks", 0))
+        GoneExecutor(str(executor["id"]), executor.get("rddBlocks", 0))
         for executor in executors
         if executor.get("removeTime")
     )
-
-
-def _ms_of(text: str) -> int:
-    """A time of Spark's status API, such as 2026-11-16T10:20:30.123GMT."""
-    return round(datetime.strptime(text.replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z").timestamp() * 1000)

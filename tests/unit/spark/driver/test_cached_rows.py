@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from fencepost.spark.driver.cached_rows import Cached, cached_frames, find_loss, lost_executors, stored_by_rdd
-from fencepost.spark.driver.spark_facts import CachesSeen
-from fencepost.spark.driver.spark_status import gone_among
+from typing import Any
 
-BEGAN_MS = 1_763_288_430_000  # 2025-11-16T10:20:30Z
+import pytest
+
+from fencepost.spark.driver.cached_rows import (
+    Cached,
+    CachedRows,
+    cached_frames,
+    find_loss,
+    lost_executors,
+    stored_by_rdd,
+)
+from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor
+from fencepost.spark.driver.spark_status import gone_among
+from fencepost.spark.failures import BatchBroken
 
 
 def cached(*stored: tuple[str, int], copies: int = 1, has_disk: bool = True) -> Cached:
@@ -50,14 +60,44 @@ def test_the_partitions_of_a_frame_are_those_that_executors_store() -> None:
     assert cached_frames(seen) == {4: cached(("1", 0), ("2", 1)), 7: cached(copies=2, has_disk=False)}
 
 
-def test_only_executors_with_cached_rows_that_were_lost_since_the_transaction_began_count() -> None:
-    executors = [
-        {"id": "driver", "rddBlocks": 3, "isActive": True},
-        {"id": "1", "rddBlocks": 2, "isActive": True},
-        {"id": "2", "rddBlocks": 2, "isActive": False, "removeTime": "2025-11-16T10:20:29.999GMT"},
-        {"id": "3", "rddBlocks": 0, "isActive": False, "removeTime": "2025-11-16T10:20:31.000GMT"},
-        {"id": "4", "rddBlocks": 1, "isActive": False, "removeTime": "2025-11-16T10:20:30.000GMT"},
-    ]
-    gone = gone_among(executors)
-    assert [executor.executor_id for executor in gone] == ["2", "3", "4"]
-    assert lost_executors(gone, BEGAN_MS) == ["4"]
+def executor(executor_id: str, cached_blocks: int, removed: str | None = None) -> dict[str, Any]:
+    """As Spark's REST API shows it."""
+    shown: dict[str, Any] = {"id": executor_id, "rddBlocks": cached_blocks, "isActive": removed is None}
+    return shown if removed is None else shown | {"removeTime": f"2025-11-16T{removed}GMT"}
+
+
+class Status:
+    """Of a Spark that has one cached frame, and loses executors."""
+
+    def __init__(self, *executors: dict[str, Any]) -> None:
+        self.executors = list(executors)
+
+    def caches(self) -> CachesSeen:
+        return CachesSeen({4: (1, True)}, (("5", "rdd_4_0"),))
+
+    def gone_executors(self) -> tuple[GoneExecutor, ...]:
+        return gone_among(self.executors)
+
+
+@pytest.mark.parametrize("clock", ["10:20:30.000", "08:20:30.000", "12:20:30.000"])
+def test_an_executor_that_is_lost_in_the_transaction_breaks_it_whatever_the_clock_shows(clock: str) -> None:
+    status: Any = Status(executor("driver", 3), executor("1", 2, "10:20:29.000"), executor("2", 2, "23:59:59.999"))
+    cached_rows = CachedRows(status)
+    cached_rows.look()
+    cached_rows.finish()
+    status.executors += [executor("3", 0, clock), executor("4", 1, clock)]
+    with pytest.raises(BatchBroken, match="Spark lost executor 4, which held cached rows"):
+        cached_rows.finish()
+
+
+def test_executors_that_are_alive_or_had_no_cached_rows_or_were_gone_before_are_no_loss() -> None:
+    gone = gone_among(
+        [
+            executor("1", 2),
+            executor("2", 2, "10:20:29.999"),
+            executor("3", 0, "10:20:31.000"),
+            executor("4", 1, "10:20:30.000"),
+        ]
+    )
+    assert [one.executor_id for one in gone] == ["2", "3", "4"]
+    assert lost_executors({"2"}, gone) == ["4"]

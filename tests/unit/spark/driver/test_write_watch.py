@@ -36,7 +36,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
             written.append(FRAME)
 
     with connect_jobs() as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
-        watch = WriteWatch(jobs, CachedRows(None, 0))
+        watch = WriteWatch(jobs, CachedRows(None))
         write(watch)
         refused = pool.submit(write, watch).exception()
         assert isinstance(refused, SinkError)
@@ -49,7 +49,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
 
 def test_whatever_a_write_raised_is_raised_again_though_the_function_hides_it() -> None:
     with connect_jobs() as jobs:
-        watch = WriteWatch(jobs, CachedRows(None, 0))
+        watch = WriteWatch(jobs, CachedRows(None))
         with suppress(KeyError), watch.around(FRAME):
             raise KeyError("no such topic")
         with watch.around(FRAME):
@@ -63,7 +63,7 @@ def test_a_refusal_of_compute_once_is_raised_again_though_the_function_hides_it(
     frame = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf), **vars(FRAME))
     nothing: Any = None
     with connect_jobs() as jobs:
-        watch = WriteWatch(jobs, CachedRows(None, 0))
+        watch = WriteWatch(jobs, CachedRows(None))
         transaction = BatchTransaction(0, None, nothing, nothing, nothing, watch.around)
         with suppress(SinkError):
             transaction.compute_once(frame)
@@ -73,7 +73,7 @@ def test_a_refusal_of_compute_once_is_raised_again_though_the_function_hides_it(
 
 def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
     with connect_jobs() as jobs:
-        watch = WriteWatch(jobs, CachedRows(None, 0))
+        watch = WriteWatch(jobs, CachedRows(None))
         for _ in range(2):
             with watch.around(FRAME):
                 pass
