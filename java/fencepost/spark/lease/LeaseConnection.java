@@ -33,28 +33,25 @@ final class LeaseConnection implements AutoCloseable {
 
     private final LeaseAddress address;
     private final String who;
-    private final Socket plain = new Socket();
-    private final Socket socket;
-    private final DataInputStream in;
+    private Socket socket = new Socket();
+    private DataInputStream in;
 
-    /** who: the name of this side, for messages. The greeting is sent with it; its answer is `welcome`. */
+    /** who: the name of this side, for messages. */
     LeaseConnection(LeaseAddress address, String who) {
         this.address = address;
         this.who = who;
         try {
-            plain.connect(new InetSocketAddress(address.host(), address.port()), CONNECT_TIMEOUT_MS);
-            plain.setTcpNoDelay(true);
-            plain.setKeepAlive(true);
+            socket.connect(new InetSocketAddress(address.host(), address.port()), CONNECT_TIMEOUT_MS);
+            socket.setTcpNoDelay(true);
+            socket.setKeepAlive(true);
             for (Map.Entry<SocketOption<Integer>, Integer> option : KEEPALIVE.entrySet()) {
-                if (plain.supportedOptions().contains(option.getKey())) {
-                    plain.setOption(option.getKey(), option.getValue());
+                if (socket.supportedOptions().contains(option.getKey())) {
+                    socket.setOption(option.getKey(), option.getValue());
                 }
             }
-            plain.setSoTimeout(CONNECT_TIMEOUT_MS);
-            socket = address.fingerprint() == null ? plain : PinnedTls.wrap(plain, address);
-            in = new DataInputStream(socket.getInputStream());
+            socket.setSoTimeout(CONNECT_TIMEOUT_MS);
         } catch (IOException e) {
-            closeQuietly(plain);
+            closeQuietly(socket);
             throw unreachable(e);
         }
     }
@@ -64,8 +61,11 @@ final class LeaseConnection implements AutoCloseable {
         return introduce("hello", hello, CONNECT_TIMEOUT_MS);
     }
 
+    /** The first question, after the handshake of TLS. A driver without a place closes the connection meanwhile. */
     JsonNode introduce(String op, ObjectNode hello, int timeoutMs) {
         try {
+            socket = address.fingerprint() == null ? socket : PinnedTls.wrap(socket, address);
+            in = new DataInputStream(socket.getInputStream());
             socket.setSoTimeout(timeoutMs);
             hello.put("op", op).put("version", PROTOCOL_VERSION).put("token", address.token());
             JsonNode answer = ask(hello);

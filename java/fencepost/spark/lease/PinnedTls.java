@@ -1,7 +1,9 @@
 package fencepost.spark.lease;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.net.Socket;
+import java.net.SocketException;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
 import java.security.cert.CertificateException;
@@ -9,6 +11,7 @@ import java.security.cert.X509Certificate;
 import java.util.HexFormat;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManager;
 import javax.net.ssl.X509ExtendedTrustManager;
@@ -17,6 +20,7 @@ import javax.net.ssl.X509ExtendedTrustManager;
 final class PinnedTls {
     private PinnedTls() {}
 
+    /** Throws what the socket says if the driver closes the connection in the middle of the handshake. */
     static Socket wrap(Socket plain, LeaseAddress address) throws IOException {
         try {
             SSLContext context = SSLContext.getInstance("TLS");
@@ -28,6 +32,13 @@ final class PinnedTls {
             return socket;
         } catch (GeneralSecurityException e) {
             throw new IOException(e);
+        } catch (SSLException e) {
+            for (Throwable cause = e.getCause(); cause != null; cause = cause.getCause()) {
+                if (cause instanceof EOFException || cause instanceof SocketException) {
+                    throw (IOException) cause;
+                }
+            }
+            throw e;
         }
     }
 

@@ -1,5 +1,6 @@
 import fencepost.spark.encode.Columns;
 import fencepost.spark.kafka.TopicPartition;
+import fencepost.spark.lease.DriverUnreachable;
 import fencepost.spark.lease.Lease;
 import fencepost.spark.lease.LeaseAddress;
 import fencepost.spark.lease.LeaseClient;
@@ -17,15 +18,16 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * LeaseTask HOST PORT TOKEN writes|fails|killed|task-of-ROWS: does what a task in Spark's JVM does with its driver, and
- * prints it.
+ * LeaseTask HOST PORT TOKEN writes|fails|killed|task-of-ROWS [FINGERPRINT]: does what a task in Spark's JVM does with its
+ * driver, and prints it.
  */
 public final class LeaseTask {
     private static final String TASK = "task-of-";
 
     public static void main(String[] arguments) throws ReflectiveOperationException {
+        String fingerprint = arguments.length > 4 ? arguments[4] : null;
         LeaseAddress address =
-                new LeaseAddress(arguments[0], Integer.parseInt(arguments[1]), arguments[2], null);
+                new LeaseAddress(arguments[0], Integer.parseInt(arguments[1]), arguments[2], fingerprint);
         switch (arguments[3]) {
             case "writes" -> write(address);
             case "fails" -> {
@@ -42,7 +44,13 @@ public final class LeaseTask {
     }
 
     private static void write(LeaseAddress address) {
-        LeaseClient client = LeaseClient.connect(address, new TaskAttempt(1, 0, 1), 0, () -> {}, () -> false);
+        LeaseClient client;
+        try {
+            client = LeaseClient.connect(address, new TaskAttempt(1, 0, 1), 0, () -> {}, () -> false);
+        } catch (DriverUnreachable e) {
+            System.out.println(e.getMessage());
+            return;
+        }
         Map<TopicPartition, Long> wants = new LinkedHashMap<>();
         wants.put(new TopicPartition("audit.log_1", 0), 5L);
         wants.put(new TopicPartition("refunds", 3), 9L);

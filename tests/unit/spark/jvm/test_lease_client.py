@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from fencepost.spark.lease.client import LeaseAddress, LeaseClient
 from fencepost.spark.lease.messages import Finished, TaskAttempt, TaskResult
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.lease.tls import make_tls
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.topics import PinnedTopic
 from tests.engines.java import run_java
+from tests.unit.spark.lease.micro_batch import WAIT_S, eventually
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -33,7 +36,8 @@ def run_task(address: LeaseAddress, what: str) -> list[str]:
         class_path = [str(jar_path()), str(Path(pyspark.__file__).parent / "jars" / "*")]
     except FileNotFoundError as e:
         pytest.skip(str(e))
-    arguments = (address.host, str(address.port), address.token, what)
+    arguments = [address.host, str(address.port), address.token, what]
+    arguments += [address.fingerprint] if address.fingerprint else []
     return run_java(PROGRAM, *arguments, class_path=os.pathsep.join(class_path)).splitlines()
 
 
@@ -80,6 +84,30 @@ def test_a_killed_task_does_not_wait_for_a_driver_that_does_not_answer() -> None
     assert said == "no input for task 1"
     [took_ms] = re.findall(r"after (\d+) ms", took)
     assert int(took_ms) < 9_000, "the task would wait ten seconds for the driver's greeting"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_task_for_which_the_driver_has_no_room_waits_until_another_is_done(
+    tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        LeaseServer("127.0.0.1", max_connections=1, tls=make_tls() if tls else None) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        address = open_write(server)
+        with LeaseClient(address, TaskAttempt(1, 7, 7)) as holder:
+            waiting = pool.submit(run_task, address, "writes")
+            assert eventually(lambda: "is turned away" in caplog.text)
+            assert not waiting.done()
+            holder.done({})
+        assert waiting.result(WAIT_S)[-1] == "23"
+
+
+def test_a_task_does_not_tell_its_token_to_a_driver_with_another_certificate() -> None:
+    with LeaseServer("127.0.0.1", tls=make_tls()) as server:
+        address, other = open_write(server), make_tls().fingerprint
+        said = "\n".join(run_task(address._replace(fingerprint=other), "writes"))
+    assert f"has the fingerprint {address.fingerprint}, expected {other}" in said
 
 
 OWNED = TaskResult(1, 0, 1, (("refunds", 0, 3),), ())
