@@ -18,6 +18,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.messages import Lease, TaskAttempt, TaskResult
 from fencepost.spark.lease.port import host_port
 from fencepost.spark.lease.wire import (
+    CLOSED,
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     encode_frame,
@@ -85,18 +86,20 @@ class DriverConnection:
         self._who = who
         self._buffer = bytearray()
         try:
-            connected = socket.create_connection((address.host, address.port), timeout_s)
-            keep_alive(connected)
-            if address.fingerprint:
-                from fencepost.spark.lease.tls import connect_tls
-
-                connected = connect_tls(connected, address.fingerprint)
+            self._socket = socket.create_connection((address.host, address.port), timeout_s)
+            keep_alive(self._socket)
         except OSError as e:
             raise self._unreachable(e) from e
-        self._socket = connected
 
     def introduce(self, op: str, hello: Mapping[str, object]) -> dict[str, Any]:
-        """The first question. A driver without a place closes the connection without an answer."""
+        """The first question, after the handshake of TLS. A driver without a place closes the connection meanwhile."""
+        if self._address.fingerprint:
+            from fencepost.spark.lease.tls import connect_tls
+
+            try:
+                self._socket = connect_tls(self._socket, self._address.fingerprint)
+            except OSError as e:
+                raise self._unreachable(e) from e
         return self.ask({"op": op, "version": PROTOCOL_VERSION, "token": self._address.token, **hello})
 
     def wait_for_ever(self) -> None:
@@ -129,7 +132,7 @@ class DriverConnection:
                 return frame
             data = self._socket.recv(65_536)
             if not data:
-                raise ConnectionError("the driver closed the connection")
+                raise ConnectionError(CLOSED)
             self._buffer += data
 
     def _unreachable(self, why: OSError) -> DriverUnreachable:

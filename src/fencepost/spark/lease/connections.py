@@ -1,8 +1,9 @@
 """The connections of the lease service: who is let in, how long a silent peer may stay, frames in and out.
 
-A peer is a stranger until it has identified itself as a task. When the limit of connections is reached, the oldest
-stranger is disconnected, never a task. A new task beyond the limit is disconnected without an answer, and connects
-again later. Everything here runs in the event loop of the service.
+A peer is a stranger from the moment it connects until it has identified itself as a task; a TLS handshake changes
+nothing about that. When the limit of connections is reached, the oldest stranger is disconnected, never a task. A new
+task beyond the limit is disconnected without an answer, and connects again later. Everything here runs in the event
+loop of the service.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from fencepost.spark.lease.counted import CountedWarnings
 from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.lease.port import host_port
+from fencepost.spark.lease.tls import TlsBytes
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, encode_frame, keep_alive, take_frame
 
 log = logging.getLogger(__name__)
@@ -31,13 +34,17 @@ NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 
 
 class TaskConnection(asyncio.BufferedProtocol):
-    """One peer. `task` is None for a stranger; `is_asking` is True until its question is answered."""
+    """One peer. `task` is None for a stranger; `is_asking` is True until its question is answered.
 
-    def __init__(self, owner: Connections, peer: str) -> None:
+    tls: None: the connection is not encrypted.
+    """
+
+    def __init__(self, owner: Connections, peer: str, tls: TlsBytes | None = None) -> None:
         self.peer = peer
         self.task: TaskAttempt | None = None
         self.is_asking = False
         self._owner = owner
+        self._tls = tls
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -51,33 +58,52 @@ class TaskConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.drop(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        # One for all connections: its bytes are taken out before the loop reads the next connection. A view, because
-        # with TLS the loop fills it in slices, and a slice of a bytearray is a copy.
+    def get_buffer(self, sizehint: int) -> bytearray:
+        # One for all connections: its bytes are taken out before the loop reads the next connection.
         return self._owner.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += self._owner.buffer[:nbytes]
+        data = self._owner.buffer[:nbytes]
         try:
+            self._received += data if self._tls is None else self._decrypt(data, self._tls)
             while self._transport is not None and not self._transport.is_closing():
                 limit = MAX_HELLO_BYTES if self.task is None else MAX_FRAME_BYTES
                 message = take_frame(self._received, limit)
                 if message is None:
                     return
                 self._owner.handle(self, message)
+        except ssl.SSLError as e:
+            self._owner.warnings.warn("a connection from %s is not encrypted as it should be: %s", self.peer, e)
+            self._owner.drop(self)
         except (ValueError, TypeError, LookupError) as e:
             # BadFrame, or a frame with fields of the wrong type.
-            log.warning("%s (%s) is disconnected: %s", self.peer, self.task or "no task", e)
+            if self.task is None:
+                self._owner.warnings.warn("%s (no task) is disconnected: %s", self.peer, e)
+            else:
+                self._owner.warnings.warn("%s (%s) is disconnected: %s", self.peer, self.task, e)
             self._owner.drop(self)
+
+    def _decrypt(self, data: bytearray, tls: TlsBytes) -> bytearray:
+        try:
+            return tls.decrypt(data)
+        finally:
+            # Of a handshake, or an alert that tells the peer why it failed.
+            self._write(tls.to_send())
 
     def send(self, message: Mapping[str, object]) -> None:
         self.send_frame(encode_frame(message))
 
     def send_frame(self, frame: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(frame)
+        if self._transport.is_closing():
+            return
+        self._write(frame if self._tls is None else self._tls.encrypt(frame))
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self._owner.drop(self)
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None:
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close as soon as everything is sent."""
@@ -106,15 +132,14 @@ class Connections:
     ) -> None:
         self.open: set[TaskConnection] = set()
         self.handle = handle
-        self.buffer = memoryview(bytearray(BUFFER_BYTES))
+        self.buffer = bytearray(BUFFER_BYTES)
+        self.warnings = CountedWarnings(log, clock_ms)
         self._listener = listener
         self._limit = limit
         self._clock_ms = clock_ms
         self._lost = lost
         self._tls = tls
-        self._handshakes: set[asyncio.Task[None]] = set()
         self._strangers: dict[TaskConnection, int] = {}  # Since when, oldest first.
-        self._warned: set[str] = set()
 
     # --- accepting ------------------------------------------------------------------------------------------
 
@@ -127,32 +152,17 @@ class Connections:
             # A connection that is dropped gives its file back in the next turn of the loop.
             await asyncio.sleep(0 if e.errno not in NO_FILE_LEFT or self._make_room() else self._pause_for(e))
             return
-        if len(self.open) + len(self._handshakes) >= self._limit and not self._make_room():
-            log.warning("a connection from %s is turned away: %d are open", address[0], len(self.open))
+        if len(self.open) >= self._limit and not self._make_room():
+            self.warnings.warn("a connection from %s is turned away: %d are open", address[0], len(self.open))
             sock.close()
             return
-        letting_in = self._let_in(sock, host_port(address[0], address[1]))
-        if self._tls is None:
-            await letting_in
-            return
-        # A peer may take its time for a handshake, and others must not wait for it.
-        handshake = asyncio.create_task(letting_in)
-        self._handshakes.add(handshake)
-        handshake.add_done_callback(self._handshakes.discard)
-
-    async def _let_in(self, sock: socket.socket, peer: str) -> None:
-        connection = TaskConnection(self, peer)
-        timeout_s = None if self._tls is None else HELLO_TIMEOUT_MS / 1000
+        tls = None if self._tls is None else TlsBytes(self._tls)
+        connection = TaskConnection(self, host_port(address[0], address[1]), tls)
         try:
             keep_alive(sock)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout_s
-            )
-        except OSError as e:
-            # The peer is gone already (macOS then refuses every option), or speaks no TLS.
-            if self._tls is not None:
-                self.warn_once("a connection from %s is not encrypted as it should be: %s", peer, e)
-            sock.close()
+            await loop.connect_accepted_socket(lambda: connection, sock)
+        except OSError:
+            sock.close()  # The peer is gone already: macOS then refuses every option.
 
     def add(self, connection: TaskConnection) -> None:
         self.open.add(connection)
@@ -163,7 +173,7 @@ class Connections:
         oldest = next(iter(self._strangers), None)
         if oldest is None:
             return False
-        self.warn_once(
+        self.warnings.warn(
             "connections that belong to no task of this micro-batch give way to new ones, first that from %s: "
             "%d are open",
             oldest.peer,
@@ -173,7 +183,7 @@ class Connections:
         return True
 
     def _pause_for(self, why: OSError) -> float:
-        self.warn_once(
+        self.warnings.warn(
             "tasks have to wait for a connection to the lease service: %s, with %d connections\n\n"
             "hint: raise the limit of open files (ulimit -n) of the driver",
             why.strerror,
@@ -214,17 +224,5 @@ class Connections:
     def close(self) -> None:
         for connection in list(self.open):
             self.drop(connection)
-        for handshake in self._handshakes:
-            handshake.cancel()
         self._listener.close()
-
-    # --- warnings -------------------------------------------------------------------------------------------
-
-    def warn_once(self, text: str, *values: object) -> None:
-        """Once in a micro-batch, because a peer may cause the same warning any number of times."""
-        if text not in self._warned:
-            self._warned.add(text)
-            log.warning(text, *values)
-
-    def forget_warnings(self) -> None:
-        self._warned.clear()
+        self.warnings.close()

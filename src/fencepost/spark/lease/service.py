@@ -104,7 +104,6 @@ class LeaseService:
     ) -> str:
         """Returns the token that the tasks have to show."""
         assert self.transaction is None, "one transaction at a time"
-        self.connections.forget_warnings()
         self.transaction = OpenTransaction(table, secrets.token_urlsafe(32), on_first_touch, on_must_abort, tokens)
         return self.transaction.token
 
@@ -164,6 +163,7 @@ class LeaseService:
         until_s = TICK_S if deadline_ms is None else (deadline_ms - self._clock_ms()) / 1000
         await asyncio.sleep(min(max(until_s, 0.001), TICK_S))
         self.connections.drop_silent()
+        self.connections.warnings.report()
         transaction = self.transaction
         if transaction is not None:
             self._carry_out(transaction, transaction.table.tick(self._clock_ms()))
@@ -238,7 +238,7 @@ class LeaseService:
             or not hmac.compare_digest(token.encode(), transaction.token.encode())
         ):
             if transaction is not None:
-                self.connections.warn_once(
+                self.connections.warnings.warn(
                     "a connection from %s is refused: it does not have the token of this micro-batch. It is a task of "
                     "an earlier micro-batch that still runs, or another program that found the port",
                     connection.peer,

@@ -38,6 +38,7 @@ LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 4 << 20
 # A peer whose machine is gone is noticed after about half a minute.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 15, 5, 4
+CLOSED = "the driver closed the connection"
 
 
 class BadFrame(ValueError):

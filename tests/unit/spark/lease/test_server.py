@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import queue
 import resource
 import signal
 import socket
@@ -12,16 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.lease import connections
 from fencepost.spark.lease.client import (
     AlreadyWritten,
     DriverUnreachable,
@@ -32,7 +28,6 @@ from fencepost.spark.lease.client import (
 from fencepost.spark.lease.messages import (
     Effect,
     Finished,
-    Lease,
     MustAbort,
     TaskAttempt,
     TaskResult,
@@ -41,30 +36,18 @@ from fencepost.spark.lease.port import LeasePortTaken, parse_ports
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.wire import LENGTH, MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, take_frame
+from tests.unit.spark.lease.micro_batch import (
+    AUDIT,
+    REFUNDS,
+    WAIT_S,
+    MicroBatch,
+    acquire,
+    eventually,
+    is_waiting,
+    write,
+)
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
-REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
-WAIT_S = 20.0
-
-
-class MicroBatch:
-    """One open transaction of a server, with the calls that its driver got."""
-
-    def __init__(self, server: LeaseServer, *, timeout_ms: int = 30_000, at_once: int | None = 1) -> None:
-        self.server = server
-        self.touched: list[TopicPartition] = []
-        self.broken: queue.Queue[MustAbort] = queue.Queue()
-        table = LeaseTable(lease_timeout_ms=timeout_ms, first_touches_at_once=at_once)
-        self.address = server.open(table, self.add, self.broken.put)
-
-    def add(self, partitions: Sequence[TopicPartition]) -> None:
-        self.touched += partitions
-
-    def client(
-        self, partition_id: int, attempt: int | None = None, write: int = 1, number: int | None = None
-    ) -> LeaseClient:
-        task = TaskAttempt(write, partition_id, 100 + partition_id if attempt is None else attempt)
-        return LeaseClient(self.address, task, number)
 
 
 @pytest.fixture
@@ -82,29 +65,6 @@ def batch(server: LeaseServer) -> MicroBatch:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(16) as running:
         yield running
-
-
-def acquire(client: LeaseClient, partition: TopicPartition, count: int = 10) -> Lease:
-    (lease,) = client.acquire({partition: count})
-    return lease
-
-
-def write(client: LeaseClient, partition: TopicPartition, count: int = 10) -> int:
-    lease = acquire(client, partition, count=count)
-    client.release([lease])
-    return lease.base_sequence
-
-
-def is_waiting(future: Future[Any]) -> bool:
-    time.sleep(0.1)
-    return not future.done()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 # --- many tasks ---------------------------------------------------------------------------------------------
@@ -526,27 +486,6 @@ def test_a_task_that_sends_nonsense_is_disconnected(batch: MicroBatch, message: 
         assert write(client, REFUNDS) == 0
 
 
-def test_no_more_connections_than_allowed_are_open() -> None:
-    with LeaseServer("127.0.0.1", max_connections=2) as server:
-        batch = MicroBatch(server)
-        with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable, match=r"closed|reset|Broken"):
-            LeaseClient(batch.address, TaskAttempt(1, 2, 102), room_timeout_s=0.15)
-        assert eventually(lambda: not server._service.connections.open)
-        with batch.client(2) as client:
-            assert write(client, REFUNDS) == 0
-
-
-def test_a_task_for_which_there_is_no_room_waits_until_another_is_done(pool: ThreadPoolExecutor) -> None:
-    with LeaseServer("127.0.0.1", max_connections=2) as server:
-        batch = MicroBatch(server)
-        with batch.client(0), batch.client(1) as second:
-            waiting = pool.submit(batch.client, 2)
-            assert is_waiting(waiting)
-            second.close()
-            with waiting.result(WAIT_S) as third:
-                assert write(third, REFUNDS) == 0
-
-
 @pytest.mark.skipif(
     resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 12_000, reason="the hard limit of open files is low"
 )
@@ -558,53 +497,7 @@ def test_more_than_4096_tasks_are_connected_at_the_same_time(server: LeaseServer
         assert len(server._service.current().connections) == tasks
 
 
-def test_a_silent_connection_is_closed() -> None:
-    now_ms = 0
-    with LeaseServer("127.0.0.1", clock_ms=lambda: now_ms) as server:
-        batch = MicroBatch(server)
-        with socket.create_connection(batch.address[:2], timeout=WAIT_S) as silent, batch.client(0):
-            now_ms = 11_000
-            assert silent.recv(1) == b""
-            assert server._service.current().connections
-
-
-def test_a_connection_that_is_gone_before_it_is_accepted_does_not_end_the_service(
-    batch: MicroBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problems = [OSError(errno.EINVAL, "what macOS says then")]
-
-    def refuse_once(sock: socket.socket) -> None:
-        if problems:
-            raise problems.pop()
-
-    monkeypatch.setattr(connections, "keep_alive", refuse_once)
-    with socket.create_connection(batch.address[:2], timeout=WAIT_S) as gone, suppress(ConnectionResetError):
-        assert gone.recv(1) == b""
-    with batch.client(0) as client:
-        assert write(client, REFUNDS) == 0
-
-
-# --- more than there is room for ----------------------------------------------------------------------------
-
-
-def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with LeaseServer("127.0.0.1", max_connections=4) as server, ExitStack() as open_:
-        batch = MicroBatch(server)
-        first = open_.enter_context(batch.client(0))
-        silent, open_now = [], server._service.connections.open
-        for number in range(2, 5):
-            silent.append(open_.enter_context(socket.create_connection(batch.address[:2], timeout=WAIT_S)))
-            assert eventually(lambda number=number: len(open_now) == number)  # type: ignore[misc]
-        for number, gives_way in enumerate(silent, 1):
-            task = open_.enter_context(batch.client(number))
-            assert gives_way.recv(1) == b""
-            assert write(task, REFUNDS) == 10 * (number - 1)
-        with pytest.raises(DriverUnreachable):
-            LeaseClient(batch.address, TaskAttempt(1, 4, 104), room_timeout_s=0)
-        assert write(first, REFUNDS) == 30
-    assert sum("give way" in record.message for record in caplog.records) == 1
+# --- open files ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -677,7 +570,7 @@ def test_a_driver_without_a_file_for_a_connection_says_so_once_and_lets_the_task
         with task.result(WAIT_S) as client:
             assert client.done({}) == TaskResult(1, 0, 1, ())
         calls, complaints = driver.communicate("\n", WAIT_S)
-        assert "Too many open files" not in complaints
+        assert complaints.count("Too many open files") <= 1, "how often it had to wait"
         assert int(calls) < 50, "it does not try again and again"
 
 

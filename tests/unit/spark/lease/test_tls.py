@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import socket
+import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import suppress
 
 import pytest
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.spark.lease import connections
 from fencepost.spark.lease.client import DriverUnreachable, LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
-from fencepost.spark.lease.tls import make_tls
+from fencepost.spark.lease.tls import TlsBytes, make_tls
 
 TASK = TaskAttempt(1, 0, 1)
 
@@ -38,7 +37,7 @@ def test_a_task_does_not_tell_its_token_to_a_driver_with_another_certificate(ser
     address = server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None)
     other = make_tls().fingerprint
     with pytest.raises(DriverUnreachable, match=f"has the fingerprint {address.fingerprint}, expected {other}"):
-        LeaseClient(address._replace(fingerprint=other), TASK, room_timeout_s=0)
+        LeaseClient(address._replace(fingerprint=other), TASK)
 
 
 def test_a_task_that_does_not_encrypt_is_turned_away(server: LeaseServer) -> None:
@@ -47,16 +46,21 @@ def test_a_task_that_does_not_encrypt_is_turned_away(server: LeaseServer) -> Non
         LeaseClient(address._replace(fingerprint=""), TASK, connect_timeout_s=10, room_timeout_s=0)
 
 
-def test_peers_that_never_finish_their_handshake_neither_block_tasks_nor_stay(
-    server: LeaseServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "HELLO_TIMEOUT_MS", 200)
-    address = server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None)
-    with ExitStack() as mute:
-        silent = [mute.enter_context(socket.create_connection((address.host, address.port), 10)) for _ in range(20)]
-        with LeaseClient(address, TASK) as task:
-            assert len(task.acquire({("out", 0): 1})) == 1
-        assert [peer.recv(1) for peer in silent] == [b""] * 20, "the driver closes them"
+def test_a_peer_that_ends_tls_and_sends_on_takes_no_memory() -> None:
+    driver = TlsBytes(make_tls().context)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peer = context.wrap_bio(incoming, outgoing)
+    said = bytearray()
+    for step in (peer.do_handshake, peer.do_handshake, lambda: peer.write(b"hello"), peer.unwrap):
+        with suppress(ssl.SSLWantReadError):
+            step()
+        said += driver.decrypt(outgoing.read())
+        incoming.write(driver.to_send())
+    assert said == b"hello"
+    assert [driver.decrypt(b"x" * 1000) for _ in range(3)] == [b""] * 3
+    assert driver._incoming.pending == 0
 
 
 def test_without_the_library_for_certificates_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
