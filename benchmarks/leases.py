@@ -1,6 +1,6 @@
 """How the leases of a micro-batch behave with many tasks and many partitions. Needs neither Spark nor a broker.
 
-    python -m benchmarks.leases [--tasks N ...] [--partitions N ...] [--service] [--json]
+    python -m benchmarks.leases [--tasks N ...] [--partitions N ...] [--service [--tls]] [--json]
 
 The simulation runs the real service and the real rules (`LeaseService`, `LeaseTable`) on a simulated network and a
 simulated clock. Every task has one record batch for each partition. Brokers acknowledge a request after `--ack-ms` and
@@ -8,7 +8,7 @@ the time that its bytes take. The driver handles one message at a time: for as l
 `--socket-us` for each frame that it receives or sends.
 
 `--service` instead measures the service over real sockets, with tasks that get their acknowledgements at once: the
-CPU time of the driver for a lease, and for a frame.
+CPU time of the driver for a lease, and for a frame. With `--tls` the connections are encrypted.
 
 Example:
     python -m benchmarks.leases --tasks 2000 --partitions 60
@@ -24,6 +24,7 @@ import json
 import multiprocessing
 import random
 import socket
+import ssl
 import statistics
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -40,6 +41,7 @@ from fencepost.spark.lease.messages import Finished, TaskResult
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.service import LeaseService
+from fencepost.spark.lease.tls import LeaseTls, make_tls
 from fencepost.spark.lease.wire import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -105,7 +107,7 @@ def play_task(number: int, partitions: int, token: str) -> Talk:
         yield Tell(encode_frame({"op": "release", "records": numbers(leased), "bytes": 1}))
         for partition in leased:
             del waiting[partition]
-    answer = yield Ask(encode_frame({"op": "done", "counts": numbers(range(partitions))}))
+    answer = yield Ask(encode_frame({"op": "done", "counts": numbers(range(partitions)), "topics": {}}))
     return result_of(answer["written"])
 
 
@@ -325,12 +327,17 @@ class Player(asyncio.Protocol):
 def play_all(address: LeaseAddress, scenario: Scenario, results: Any) -> None:
     """In a process of its own, so that the driver's time is not shared with that of its tasks."""
 
+    tls = ssl.create_default_context() if address.fingerprint else None
+    if tls is not None:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+
     async def slot(numbers: Any, found: list[TaskResult]) -> None:
         loop = asyncio.get_running_loop()
         for number in numbers:
             ended: asyncio.Future[TaskResult] = loop.create_future()
             talk = play_task(number, scenario.partitions, address.token)
-            await loop.create_connection(partial(Player, talk, ended.set_result), address.host, address.port)
+            player = partial(Player, talk, ended.set_result)
+            await loop.create_connection(player, address.host, address.port, ssl=tls)
             found.append(await ended)
 
     async def play() -> list[TaskResult]:
@@ -341,10 +348,10 @@ def play_all(address: LeaseAddress, scenario: Scenario, results: Any) -> None:
     results.put([tuple(result) for result in asyncio.run(play())])
 
 
-def measure_service(scenario: Scenario) -> dict[str, float]:
+def measure_service(scenario: Scenario, tls: LeaseTls | None) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    with LeaseServer("127.0.0.1") as server:
+    with LeaseServer("127.0.0.1", tls=tls) as server:
         table = LeaseTable(lease_timeout_ms=LEASE_TIMEOUT_MS, first_touches_at_once=1)
 
         def add(partitions: Sequence[TopicPartition]) -> None:
@@ -396,9 +403,10 @@ def main() -> None:
     parser.add_argument("--socket-us", type=float, default=15, help="of the driver for each frame, beside its code")
     parser.add_argument("--most-leases", type=int, default=600_000, help="simulate fewer tasks beyond this many leases")
     parser.add_argument("--service", action="store_true", help="the service over real sockets, without a simulation")
+    parser.add_argument("--tls", action="store_true", help="with --service: over encrypted connections")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = []
+    found, tls = [], make_tls() if options.tls else None
     for partitions, tasks in itertools.product(options.partitions, options.tasks):
         say(f"{tasks} tasks, {partitions} partitions")
         scenario = Scenario(
@@ -412,7 +420,7 @@ def main() -> None:
             options.network_ms,
             options.socket_us,
         )
-        found.append(measure_service(scenario) if options.service else simulate(scenario, options.most_leases))
+        found.append(measure_service(scenario, tls) if options.service else simulate(scenario, options.most_leases))
     if options.json:
         print(json.dumps(found, indent=1))
     else:

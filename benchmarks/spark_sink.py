@@ -26,7 +26,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,12 +171,13 @@ class StreamWriter:
                 shutil.copy(part, moved := self._source / f"{number:02}-{index}.parquet")
                 os.utime(moved, (1000 + number, 1000 + number))  # Spark takes them in this order.
 
-    def write(self, topic: str) -> float:
+    def write(self, topic: str, **more: str) -> float:
+        """more: settings of our sink."""
         reader = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", PARTITIONS)
         writer = reader.parquet(str(self._source)).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", f"{self._folder}/checkpoint-{uuid.uuid4().hex}")
         plane = OURS.get(self._contender)
-        sink = ExactlyOnceSink({**_settings(self._servers, topic, plane), "topic": topic}) if plane else None
+        sink = ExactlyOnceSink({**_settings(self._servers, topic, plane), "topic": topic, **more}) if plane else None
         began = time.perf_counter()
         if sink is not None:
             query = writer.foreachBatch(sink).start()
@@ -290,6 +291,40 @@ def measure_memory(spark: Any, servers: str) -> dict[str, float]:
     return {"records": written, "peak of a Python worker, MB": watch.end() / 1e6}
 
 
+def cpu_s() -> float:
+    """Of this process and all below it (Spark, Python workers, the broker), with their children that have ended."""
+    found = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with suppress(psutil.Error):
+            found += sum(process.cpu_times()[:4])
+    return found
+
+
+def measure_lease_tls(servers: str, repetitions: int, scale: float) -> dict[str, dict[str, float]]:
+    """The stream with a lease port that is encrypted, against one that is not, by turns in the same session."""
+    found: dict[str, dict[str, float]] = {}
+    for contender in OURS:
+        took: dict[str, list[float]] = {"false": [], "true": []}
+        busy: dict[str, list[float]] = {"false": [], "true": []}
+        with spark_session() as spark, closing(StreamWriter(spark, STREAM, contender, servers, scale)) as writer:
+            for repetition in range(1 - STREAM_WARM_UP, repetitions + 1):
+                for tls in took:
+                    with topic(servers) as target:
+                        before = cpu_s()
+                        seconds = writer.write(target, **{"fencepost.lease.tls": tls})
+                        cpu = cpu_s() - before
+                    say(f"{contender}, fencepost.lease.tls={tls}: {seconds:.2f} s, CPU {cpu:.2f} s")
+                    if repetition > 0:
+                        took[tls].append(seconds)
+                        busy[tls].append(cpu)
+        for kind, values in (("ms", took), ("CPU ms", busy)):
+            clear, encrypted = (statistics.median(values[tls]) * 1000 / STREAM_BATCHES for tls in values)
+            pairs = zip(values["true"], values["false"], strict=True)
+            ratio = statistics.median(one / other for one, other in pairs)
+            found[f"{contender}, {kind} of a micro-batch"] = {"clear": clear, "TLS": encrypted, "ratio": ratio}
+    return found
+
+
 def show(found: Found) -> None:
     print(f"| records/s | {' | '.join((OWN, OWN_TUNED, *OURS))} |")
     print("|---" * (3 + len(OURS)) + "|")
@@ -305,6 +340,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="a share of the records, for a quick look")
     parser.add_argument("--memory", action="store_true", help="only the memory of a worker")
+    parser.add_argument("--lease-tls", action="store_true", help="only what TLS on the lease port costs a micro-batch")
     parser.add_argument("--fencepost", action="store_true", help="only on Fencepost, not on Apache Kafka")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -317,6 +353,9 @@ def main() -> None:
         if options.memory:
             with spark_session() as spark:
                 print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
+            return
+        if options.lease_tls:
+            print(json.dumps(measure_lease_tls(ours.bootstrap_servers, options.repetitions, options.scale), indent=1))
             return
         targets = [("Fencepost", ours.bootstrap_servers)]
         if not options.fencepost:

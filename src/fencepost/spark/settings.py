@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.failures import BadClientSetting
@@ -30,15 +30,16 @@ SINK_SETTINGS = {
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "the port of the lease service, or a range FROM-TO; any free port if absent",
     "fencepost.lease.bind": "the address that the lease service listens on; that of Spark's driver port if absent",
-    "fencepost.lease.tls": "true: executors talk to the driver over TLS, with a key that the driver makes for its run",
+    "fencepost.lease.tls": "true, false, or auto: TLS to the driver if Spark encrypts, or Kafka has TLS or logins",
     "fencepost.plane": "where tasks run: jvm, python, or auto, which is jvm if the session has fencepost-spark.jar",
     "fencepost.metrics.port": "the port of the driver's metrics for Prometheus; no metrics if absent",
     "fencepost.metrics.bind": "the address that serves the metrics; all addresses of the driver if absent",
 }
 # The prefix of client settings for the cluster of the sources, if it is not the cluster of the outputs.
 SOURCE_PREFIX = "fencepost.source."
-# Where tasks run: see driver/planes.py.
+# Where tasks run: see driver/planes.py. Whether the lease port has TLS: see driver/lease_place.py.
 AUTO, JVM, PYTHON = "auto", "jvm", "python"
+TRUE, FALSE = "true", "false"
 _LOOKS_RANDOM = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -59,7 +60,7 @@ class SinkSettings:
     lease_host: str | None
     lease_bind: str | None
     lease_ports: range
-    lease_tls: bool
+    lease_tls: str
     plane: str
     metrics_port: int | None
     metrics_bind: str
@@ -97,12 +98,6 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         raise BadClientSetting(
             "topic is empty\n\nhint: name the output topic, or leave the setting out and give a column `topic`"
         )
-    compression = own.get("compression.type", "none")
-    if compression not in CODECS:
-        raise BadClientSetting(f"compression.type={compression} is none of {', '.join(CODECS)}")
-    plane = own.get("fencepost.plane", AUTO)
-    if plane not in (AUTO, JVM, PYTHON):
-        raise BadClientSetting(f"fencepost.plane={plane} is none of {AUTO}, {JVM}, {PYTHON}")
     timeout_ms = _whole_number(own, "transaction.timeout.ms", DEFAULT_TIMEOUT_MS)
     try:
         ports = parse_ports(own.get("fencepost.lease.port", "0"))
@@ -116,7 +111,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         lease_timeout_ms=_lease_timeout_ms(own, timeout_ms),
         group_id=own.get("group.id"),
         topic=own.get("topic"),
-        compression=compression,
+        compression=_one_of(CODECS, own, "compression.type", "none"),
         max_record_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_RECORD_BATCH_BYTES),
         retention_ms=_retention_ms(own),
         is_verified=_is_true(own, f"fencepost.{VERIFICATION}"),
@@ -124,8 +119,8 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind"),
         lease_ports=ports,
-        lease_tls=_is_true(own, "fencepost.lease.tls"),
-        plane=plane,
+        lease_tls=_one_of((AUTO, TRUE, FALSE), {n: v.lower() for n, v in own.items()}, "fencepost.lease.tls", AUTO),
+        plane=_one_of((AUTO, JVM, PYTHON), own, "fencepost.plane", AUTO),
         metrics_port=_port(own, "fencepost.metrics.port"),
         metrics_bind=own.get("fencepost.metrics.bind", "0.0.0.0"),
     )
@@ -145,6 +140,13 @@ def _lease_timeout_ms(own: Mapping[str, str], timeout_ms: int) -> int:
 def _retention_ms(own: Mapping[str, str]) -> int | None:
     name = "fencepost.offsets.retention.minutes"
     return _whole_number(own, name, 0) * 60_000 if name in own else None
+
+
+def _one_of(known: Collection[str], values: Mapping[str, str], name: str, default: str) -> str:
+    text = values.get(name, default)
+    if text not in known:
+        raise BadClientSetting(f"{name}={text} is none of {', '.join(known)}")
+    return text
 
 
 def _is_true(values: Mapping[str, str], name: str) -> bool:

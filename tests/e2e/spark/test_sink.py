@@ -42,6 +42,7 @@ from tests.e2e.spark.streams import (
 )
 from tests.readers.reading import committed_offsets
 from tests.unit.spark.encode.partitioner import partition_for
+from tests.unit.spark.lease.attack import Attack
 
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
@@ -470,17 +471,44 @@ def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_
         assert is_soon_free(servers, topic)
 
 
+@pytest.mark.parametrize("tls", ["false", "true"])
 def test_a_task_waits_for_a_place_if_the_driver_has_no_connection_left(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch, tls: str
 ) -> None:
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("room"))
     monkeypatch.setattr(lease_server, "room_for_connections", lambda limit: 1)
 
-    written = sinks(servers, unique("room"), topic=topic).write(spark.range(0, 400, 1, 8).selectExpr("'x' AS value"))
+    sink = sinks(servers, unique("room"), topic=topic, fencepost_lease_tls=tls)
 
-    assert written == 400
+    assert sink.write(spark.range(0, 400, 1, 8).selectExpr("'x' AS value")) == 400
+
     assert len(values(servers, topic)) == 400
+
+
+@pytest.mark.engines
+def test_thousands_of_connections_that_never_speak_do_not_stop_a_write_with_tls(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("attack"))
+    monkeypatch.setattr(lease_server, "room_for_connections", lambda limit: 50)
+    sink = sinks(servers, unique("attack"), topic=topic, fencepost_lease_tls="true")
+    frame = spark.range(0, 400, 1, 8).selectExpr("cast(id AS string) AS value")
+    sink.write(frame)  # Now it has a lease port.
+    caplog.clear()
+
+    assert sink._runner is not None
+    assert sink._runner.attempts.leases is not None
+    writes = 1
+    with Attack(("127.0.0.1", sink._runner.attempts.leases.port)) as attack:
+        while attack.count < 3000:
+            assert sink.write(frame) == 400
+            writes += 1
+
+    assert sorted(values(servers, topic), key=int) == sorted(list(map(str, range(400))) * writes, key=int)
+    assert sink.recent_progress[-1].attempts == 1
+    assert 0 < len([record for record in caplog.records if "lease" in record.name]) <= 6, caplog.text
 
 
 def test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it(

@@ -58,6 +58,7 @@ def test_the_cluster_of_the_sources_takes_any_client_setting_behind_its_prefix()
             "a setting of Java clients, which this client cannot use\n\nhint: leave",
         ),
         ("topic", "", "topic is empty\n\nhint: name the output topic"),
+        ("fencepost.lease.tls", "yes", "fencepost.lease.tls=yes is none of auto, true, false"),
         ("compression.type", "rar", "compression.type=rar is none of none, gzip"),
         ("transaction.timeout.ms", "soon", r"transaction\.timeout\.ms=soon is not a whole number above 0"),
         ("delivery.timeout.ms", "0", r"delivery\.timeout\.ms=0 is not"),

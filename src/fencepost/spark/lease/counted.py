@@ -14,39 +14,39 @@ class CountedWarnings:
     def __init__(self, log: logging.Logger, clock_ms: Callable[[], int]) -> None:
         self._log = log
         self._clock_ms = clock_ms
-        self._texts: dict[str, _Counted] = {}
+        self._texts: dict[str, _Repeats] = {}
 
     def warn(self, text: str, *values: object) -> None:
-        counted = self._texts.get(text)
-        if counted is None:
+        repeats = self._texts.get(text)
+        if repeats is None:
             self._log.warning(text, *values)
             without_hint = (text % values).partition("\n\n")[0]
-            self._texts[text] = _Counted(without_hint, self._clock_ms())
+            self._texts[text] = _Repeats(without_hint, self._clock_ms())
         else:
-            counted.more += 1
+            repeats.more += 1
 
     def report(self) -> None:
         """Write the counts whose minute is over."""
         now_ms = self._clock_ms()
-        for text, counted in list(self._texts.items()):
-            if now_ms - counted.since_ms >= INTERVAL_MS:
-                self._write(text, counted)
-                counted.since_ms = now_ms
+        for text, repeats in list(self._texts.items()):
+            if now_ms - repeats.since_ms >= INTERVAL_MS:
+                self._write(text, repeats)
+                repeats.since_ms = now_ms
 
     def close(self) -> None:
-        for text, counted in list(self._texts.items()):
-            self._write(text, counted)
+        for text, repeats in list(self._texts.items()):
+            self._write(text, repeats)
 
-    def _write(self, text: str, counted: _Counted) -> None:
+    def _write(self, text: str, repeats: _Repeats) -> None:
         """The next warning is written again if there was none to count."""
-        if counted.more:
-            self._log.warning("%d more times: %s", counted.more, counted.first)
-            counted.more = 0
+        if repeats.more:
+            self._log.warning("%d more times: %s", repeats.more, repeats.first)
+            repeats.more = 0
         else:
             del self._texts[text]
 
 
-class _Counted:
+class _Repeats:
     """first: the line that was written. more: those since the last line."""
 
     def __init__(self, first: str, since_ms: int) -> None:

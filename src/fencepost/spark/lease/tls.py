@@ -58,7 +58,7 @@ def make_tls() -> LeaseTls:
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # A task connects once, so nobody resumes a session.
+    context.num_tickets = 0  # For resumed sessions; a task connects once.
     with tempfile.TemporaryDirectory(prefix="fencepost-lease-") as folder:  # Only its owner can look into it.
         path = Path(folder) / "key.pem"
         path.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + certificate.public_bytes(pem))
@@ -69,8 +69,8 @@ def make_tls() -> LeaseTls:
 class TlsBytes:
     """The driver's side of one encrypted connection, as bytes: the service reads and writes them itself.
 
-    A connection is thus the same with and without TLS, from its first byte on. After each `decrypt` there may be bytes
-    to send.
+    asyncio's TLS shows a connection only after its handshake, so a stranger could not give way before that, and takes
+    256 KiB for each. After each `decrypt` there may be bytes to send.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
@@ -18,12 +16,8 @@ from fencepost.spark.lease.client import DriverUnreachable, LeaseClient
 from fencepost.spark.lease.messages import Finished, TaskAttempt, TaskResult
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.tls import LeaseTls, make_tls
-from fencepost.spark.lease.wire import LENGTH
+from tests.unit.spark.lease.attack import BEGUN_HANDSHAKE, Attack
 from tests.unit.spark.lease.micro_batch import REFUNDS, WAIT_S, MicroBatch, eventually, is_waiting, write
-
-# The first bytes of a ClientHello: a handshake that the peer does not finish.
-BEGUN_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-NO_HELLO = LENGTH.pack(3) + b"\xff\xff\xff"
 
 
 @pytest.fixture(scope="module")
@@ -139,41 +133,9 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
     ]
 
 
-class Attack:
-    """Connects as often as it can, and never says who it is. The newest connections stay open."""
-
-    def __init__(self, batch: MicroBatch, sends: Callable[[int], bytes]) -> None:
-        self.count = 0
-        self._batch = batch
-        self._sends = sends
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Attack:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        held: deque[socket.socket] = deque()
-        while not self._ends.is_set():
-            held.append(stranger(self._batch))
-            with suppress(OSError):  # The driver may have closed it already.
-                held[-1].sendall(self._sends(self.count))
-            self.count += 1
-            if len(held) > 100:
-                held.popleft().close()
-        for one in held:
-            one.close()
-
-
 def test_thousands_of_strangers_neither_stop_a_write_nor_fill_the_log(
     tls: LeaseTls | None, caplog: pytest.LogCaptureFixture, pool: ThreadPoolExecutor
 ) -> None:
-    sends = (b"", BEGUN_HANDSHAKE, NO_HELLO)
     results: list[TaskResult] = []
 
     def run(number: int) -> int:
@@ -184,7 +146,7 @@ def test_thousands_of_strangers_neither_stop_a_write_nor_fill_the_log(
 
     with caplog.at_level(logging.INFO), LeaseServer("127.0.0.1", max_connections=50, tls=tls) as server:
         batch = MicroBatch(server)
-        with Attack(batch, lambda number: sends[number % len(sends)]) as attack:
+        with Attack(batch.address[:2]) as attack:
             assert eventually(lambda: attack.count > 500)
             sequences = list(pool.map(run, range(40)))
             assert eventually(lambda: attack.count > 2000)
