@@ -276,6 +276,30 @@ def test_no_micro_batch_is_written_after_one_whose_failure_was_caught(broker: Br
     assert values(broker) == []
 
 
+def test_a_later_run_does_not_go_on_after_a_failure_that_was_caught_either(broker: Broker, query: Query) -> None:
+    """A job that a scheduler starts runs one micro-batch each time."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with pytest.raises(ValueError, match="the first call fails"):
+        query.run(sink, 0, ["a"], Flaky())
+    sink.close()
+    with pytest.raises(BatchRefused, match="micro-batch 0 failed in an earlier run"):
+        run_once(broker, query, 1, ["b"])
+    (query.checkpoint / "offsets" / "1").unlink()
+    assert run_once(broker, query, 0, ["a"]) == "committed"
+    assert run_once(broker, query, 1, ["b"]) == "committed"
+    assert values(broker) == ["a", "b"]
+
+
+def test_a_failure_that_left_nothing_behind_lets_the_transactional_id_change(broker: Broker, query: Query) -> None:
+    """As on the first day of a pipeline, when its settings are still wrong."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with pytest.raises(ValueError, match="the first call fails"):
+        query.run(sink, 0, ["a"], Flaky())
+    sink.close()
+    assert run_once(broker, query, 0, ["a"], transactional_id="changed") == "committed"
+    assert values(broker) == ["a"]
+
+
 async def _asynchronous(frame: Any, transaction: BatchTransaction) -> None:
     write_values(frame, transaction)
 

@@ -22,9 +22,6 @@ from fencepost.client import transaction
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
-from fencepost.spark.checkpoint import files
-from fencepost.spark.checkpoint.files import CheckpointFiles
-from fencepost.spark.driver import runner
 from fencepost.spark.driver.attempt import Attempts, Work
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
@@ -808,28 +805,6 @@ def test_rows_that_make_more_than_a_request_may_hold_are_written(start_broker: S
 
 
 # --- the files of the checkpoint ----------------------------------------------------------------------------
-
-
-def test_the_file_system_of_the_checkpoint_is_looked_up_once_for_each_run_of_the_query(
-    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each time, Spark copies all its settings for Hadoop."""
-    looked_up = []
-
-    def files_of(session: Any, root: str) -> CheckpointFiles:
-        looked_up.append(root)
-        return files.files_of(session, root)
-
-    monkeypatch.setattr(runner, "files_of", files_of)
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink):
-        for batch_id in range(3):
-            query.run(sink, batch_id, ["a"])
-        assert len(looked_up) == 1
-        query.restart()
-        for batch_id in range(3, 5):
-            query.run(sink, batch_id, ["a"])
-        assert len(looked_up) == 2
 
 
 # --- the group of the sources -------------------------------------------------------------------------------

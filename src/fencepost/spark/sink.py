@@ -110,6 +110,7 @@ class ExactlyOnceSink:
         self._lock = threading.Lock()
         self._runner: MicroBatchRunner | None = None
         self._calls = Calls()
+        self._query: RunningQuery | None = None
         self._fenced: str | None = None
         self._metrics: Metrics | None = None
         self.recent_progress: deque[BatchProgress] = deque(maxlen=PROGRESS_KEPT)
@@ -145,7 +146,7 @@ class ExactlyOnceSink:
         with stop_recognized():
             if token is None:
                 refuse_inside_foreach_batch(frame.sparkSession)
-            with self._running(token=token) as runner:
+            with self._alone(), self._running(token=token) as runner:
                 return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
@@ -170,7 +171,7 @@ class ExactlyOnceSink:
             offsets = preview_starting_offsets(self.settings, self._choices.adopt, topics, otherwise)
             if offsets is not None:
                 return offsets
-        with self._running() as runner:
+        with self._alone(), self._running() as runner:
             assert runner.group is not None, "group.id is set"
             return runner.group.starting_offsets(
                 topics, otherwise, ended=runner.adopted_ends(), had_a_predecessor=bool(self._choices.adopt)
@@ -205,10 +206,7 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(
-        self, find_query: Callable[[], RunningQuery | None] = lambda: None, token: str | None = None
-    ) -> Iterator[MicroBatchRunner]:
-        """The runner for one micro-batch or write, created at the first one."""
+    def _alone(self) -> Iterator[None]:
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
             raise SinkError(
@@ -216,13 +214,21 @@ class ExactlyOnceSink:
                 "\n\nhint: inside a micro-batch, write with @sink.batch and transaction.write"
             )
         try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _running(self, query: RunningQuery | None = None, token: str | None = None) -> Iterator[MicroBatchRunner]:
+        """The runner for one micro-batch or write, created at the first one."""
+        try:
             if self._fenced is not None:
                 raise SinkFenced(self._fenced)
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
                 self._runner = MicroBatchRunner(
-                    self.settings, self._choices, self._created_ms, self._calls, find_query(), token
+                    self.settings, self._choices, self._created_ms, self._calls, query, token
                 )
             yield self._runner
         except Fenced as e:
@@ -231,8 +237,6 @@ class ExactlyOnceSink:
                 self._runner.close()
                 self._runner = None
             raise SinkFenced(self._fenced) from e
-        finally:
-            self._lock.release()
 
     def _describe_fence(self, fence: Fenced) -> str:
         owner = self._runner.owner.current() if self._runner is not None else None
@@ -244,17 +248,28 @@ class ExactlyOnceSink:
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with (
-                stop_recognized(),
-                self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner,
-            ):
-                self._report(runner.run_batch(frame, batch_id, write))
-                self._calls.succeed(batch_id)
+            with stop_recognized(), self._alone(), self._called_for(batch_id):
+                query = self._query = query_of(frame.sparkSession, batch_id, self.settings, self._query)
+                self._calls.begin(query, batch_id)
+                with self._running(query) as runner:
+                    self._report(runner.run_batch(query, frame, batch_id, write))
         except BaseException as e:
-            self._calls.fail(batch_id, e)
             if self._metrics is not None and isinstance(e, Exception) and not isinstance(e, QueryStopped):
                 self._metrics.observe_failure(self.transactional_id)
             raise
+
+    @contextmanager
+    def _called_for(self, batch_id: int) -> Iterator[None]:
+        """Remembers how the call ends."""
+        try:
+            yield
+        except SinkFenced:
+            raise  # The micro-batch is the business of another driver, and so is what the checkpoint remembers.
+        except BaseException as e:
+            settled = self._runner.place if self._runner is not None and self._runner.owner.is_settled else None
+            self._calls.fail(batch_id, e, settled=settled)
+            raise
+        self._calls.succeed(batch_id)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark Connect sends the function for foreachBatch to the server. Only its settings travel."""

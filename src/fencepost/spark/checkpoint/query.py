@@ -21,6 +21,7 @@ class RunningQuery:
     query_id: str
     run_id: str
     checkpoint: str
+    files: CheckpointFiles = field(compare=False, repr=False)  # Those of the checkpoint.
     sources: tuple[str, ...]  # The sources as text; empty if not known.
     kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the Kafka sources, as far as Spark shows them.
     in_jvm: Any = field(default=None, compare=False, repr=False)  # None with Spark Connect.
@@ -57,12 +58,13 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
     query = _active_query(session, query_id)
     if query is None:
         return None
-    found = query.sources()
+    found, checkpoint = query.sources(), query.resolvedCheckpointRoot()
     sources = tuple(found.apply(i) for i in range(found.size()))
     return RunningQuery(
         query_id=query_id,
         run_id=query.runId().toString(),
-        checkpoint=query.resolvedCheckpointRoot(),
+        checkpoint=checkpoint,
+        files=files_of(session, checkpoint),
         sources=tuple(source.toString() for source in sources),
         kafka_servers=_kafka_servers(query),
         in_jvm=query,
@@ -158,7 +160,7 @@ def connect_query(session: Any, location: str | None, batch_id: int) -> RunningQ
             f"run: {', '.join(running) or 'none'}\n\nhint: set it to the checkpointLocation of the query that the sink "
             "belongs to; every query has a sink of its own"
         )
-    return RunningQuery(query_id, running[query_id], location, sources=())
+    return RunningQuery(query_id, running[query_id], location, files, sources=())
 
 
 def check_position(files: CheckpointFiles, batch_id: int) -> None:

@@ -1,54 +1,101 @@
 """The calls of a sink, by Spark or by the user's function: one to a micro-batch, and none after one that failed.
 
 A function that catches the exception of the sink and returns makes Spark record the micro-batch as written. It may call
-the sink again for the same micro-batch. It must not go on to the next one.
+the sink again for the same micro-batch. It must not go on to the next one, neither in this run nor in a later one: the
+checkpoint remembers (`remembered.py`).
 """
 
 from __future__ import annotations
 
+import logging
+
+from fencepost.spark.checkpoint.query import RunningQuery
+from fencepost.spark.driver.remembered import (
+    FILE,
+    OutputPlace,
+    Remembered,
+    decode_remembered,
+    encode_remembered,
+    rewind_hint,
+)
 from fencepost.spark.failures import SinkError
+
+log = logging.getLogger("fencepost.spark")
 
 
 class Calls:
     """Of one sink. A new run of the query begins anew."""
 
     def __init__(self) -> None:
-        self._run_id: str | None = None  # None: no call has found out yet which run it belongs to.
+        self._query: RunningQuery | None = None  # None: the last call did not find out which run it belongs to.
         self._done: int | None = None  # The last micro-batch that was written or skipped.
-        self._failed: int | None = None  # The first one that was not.
+        self._failed: int | None = None  # The first one of this run that was not.
         self._because = ""
         self._has_begun = False
+        self._has_tried = False  # Had the call that failed begun?
+        self.remembered = Remembered()
 
-    def begin(self, run_id: str, batch_id: int, checkpoint: str) -> bool:
-        """A call for a micro-batch. True: it is another try, after a call that failed. Raises SinkError."""
-        if self._run_id not in (None, run_id):
+    def begin(self, query: RunningQuery, batch_id: int) -> None:
+        """A call for a micro-batch. Raises SinkError."""
+        is_new_run = self._query is None or self._query.run_id != query.run_id
+        if is_new_run:
+            text = query.files.read(FILE)
+            self.remembered = decode_remembered(text) if text is not None else Remembered()
+        if is_new_run and self._query is not None:
             self._done = self._failed = None
-        self._run_id, self._has_begun = run_id, True
+        self._query, self._has_begun = query, True
         if self._done == batch_id:
             raise SinkError(
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
                 "call\n\nhint: write several frames inside one function, with @sink.batch and transaction.write"
             )
         if self._failed is not None and batch_id > self._failed:
-            failed = self._failed
             raise SinkError(
-                f"micro-batch {batch_id} is not written, because micro-batch {failed} failed ({self._because}) and "
-                "your function caught the exception, so Spark took it for written\n\nhint: let exceptions leave the "
-                f"function that you give to foreachBatch. To write micro-batch {failed}: stop the query, delete the "
-                f"files {failed} and .{failed}.crc and those of later numbers in {checkpoint}/commits, and "
-                f"{failed + 1} and .{failed + 1}.crc and those of later numbers in {checkpoint}/offsets, and start it "
-                "again"
+                f"micro-batch {batch_id} is not written, because micro-batch {self._failed} failed ({self._because}) "
+                "and your function caught the exception, so Spark took it for written"
+                f"{rewind_hint(self._failed, query.checkpoint)}"
             )
-        return self._failed == batch_id
+
+    def is_again(self, batch_id: int) -> bool:
+        """Is it another try in this run, after a call that failed?"""
+        return self._failed == batch_id and self._has_tried
+
+    def run(self, place: OutputPlace) -> None:
+        """Before the first transaction of a run: the checkpoint tells the next run where this one writes."""
+        if self.remembered.place != place:
+            self._remember(Remembered(place, self.remembered.failed))
 
     def succeed(self, batch_id: int) -> None:
         self._done, self._failed, self._has_begun = batch_id, None, False
+        if self.remembered.failed is not None:
+            self._remember(Remembered(self.remembered.place))
 
-    def fail(self, batch_id: int, error: BaseException) -> None:
-        """Also for a call that ended before `begin`."""
-        if not self._has_begun:
-            self._run_id = None
-        self._has_begun = False
-        if self._failed is None and self._done != batch_id:
-            self._failed = batch_id
-            self._because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    def fail(self, batch_id: int, error: BaseException, *, settled: OutputPlace | None) -> None:
+        """Also for a call that ended before `begin`.
+
+        settled: where nothing of the micro-batch is committed, and no transaction is open. None: that is not known.
+        """
+        has_begun, self._has_begun = self._has_begun, False
+        if not has_begun:
+            self._query = None
+        if self._failed is not None or self._done == batch_id:
+            return
+        self._failed, self._has_tried = batch_id, has_begun
+        self._because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        if not has_begun:
+            return
+        place = self.remembered.place
+        try:
+            self._remember(Remembered(None if place == settled else place, batch_id))
+        except Exception as e:
+            log.warning(
+                "the checkpoint cannot remember that micro-batch %d failed, so the next run would not notice if your "
+                "function caught the exception: %s",
+                batch_id,
+                e,
+            )
+
+    def _remember(self, remembered: Remembered) -> None:
+        assert self._query is not None, "a call has begun"
+        self._query.files.write(FILE, encode_remembered(remembered))
+        self.remembered = remembered

@@ -89,6 +89,10 @@ def with_ends(note: CommitNote, ends: Mapping[TopicPartition, int]) -> CommitNot
     return complete
 
 
+def without_ends(note: CommitNote | TokenNote) -> CommitNote | TokenNote:
+    return replace(note, ends=None) if isinstance(note, CommitNote) else note
+
+
 def decode_note(text: str) -> CommitNote | UnreadableNote:
     query_id, batch_id, digest, number = _fields(text, "query", "batch", "digest", "number")
     planned_ms, given_ends = _fields(text, "planned", "ends")
@@ -125,4 +129,4 @@ def newest(notes: Iterable[CommitNote | UnreadableNote]) -> CommitNote | Unreada
     found = list(notes)
     unreadable = next((note for note in found if isinstance(note, UnreadableNote)), None)
     readable = [note for note in found if isinstance(note, CommitNote)]
-    return unreadable or max(readable, key=lambda note: (note.number, note.batch_id), default=None)
+    return unreadable or max(readable, key=lambda n: (n.number, n.batch_id, n.ends is not None), default=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import TRANSACTION, KafkaClient
@@ -29,12 +30,16 @@ from fencepost.spark.driver.commit_note import (
     note_group,
     token_group,
     with_ends,
+    without_ends,
 )
 from fencepost.spark.driver.note_offsets import NOTE_PARTITION, note_offsets
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
 log = logging.getLogger("fencepost.spark")
+
+# The ends of a micro-batch may be many. So they are in the notes on a few topics, in case one of those is deleted.
+COPIES_WITH_ENDS = 3
 
 
 def glance_at_note(client: KafkaClient, transactional_id: str) -> CommitNote | UnreadableNote | None:
@@ -62,6 +67,11 @@ class TransactionOwner:
     @property
     def identity(self) -> ProducerIdentity:
         return self._transaction.identity
+
+    @property
+    def is_settled(self) -> bool:
+        """Is it known how the last transaction ended, and is none open?"""
+        return self._is_settled and not self._transaction.is_open
 
     @property
     def transaction_version(self) -> int:
@@ -117,7 +127,7 @@ class TransactionOwner:
 
         A second Ctrl-C may keep the driver from aborting a transaction.
         """
-        if not self._is_settled or self._transaction.is_open:
+        if not self.is_settled:
             self._renew()
 
     def _renew(self) -> list[CommitNote | UnreadableNote]:
@@ -160,9 +170,12 @@ class TransactionOwner:
         offsets = [OffsetToCommit(topic, p, offset) for (topic, p), offset in sorted(consumed.items())]
         try:
             if note is not None and topics:
-                text = encode_note(note)
                 places = note_offsets(self._client, sorted(topics), written)
-                notes = [OffsetToCommit(topic, NOTE_PARTITION, offset, text) for topic, offset in places.items()]
+                texts = chain(repeat(encode_note(note), COPIES_WITH_ENDS), repeat(encode_note(without_ends(note))))
+                notes = [
+                    OffsetToCommit(topic, NOTE_PARTITION, offset, text)
+                    for (topic, offset), text in zip(places.items(), texts, strict=False)
+                ]
                 self._transaction.commit_offsets(self._group_of(note), notes)
             if group_id is not None and offsets:
                 self._commit_group(group_id, offsets)

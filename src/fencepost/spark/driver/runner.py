@@ -13,7 +13,7 @@ from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway
+from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
 from fencepost.spark.checkpoint.query import RunningQuery, check_planned, connect_query, running_query
 from fencepost.spark.driver.access import Access
@@ -27,7 +27,7 @@ from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
-from fencepost.spark.driver.remembered import FILE, OutputPlace, decode_place, encode_place, refuse_another_place
+from fencepost.spark.driver.remembered import OutputPlace, refuse_after_failure, refuse_another_place
 from fencepost.spark.driver.time_used import Loss, TimeUsed
 from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
@@ -92,12 +92,10 @@ class MicroBatchRunner:
         except BaseException:
             self._close_clients()
             raise
-        self._place = OutputPlace(settings.transactional_id, self._client.cluster_id)
+        self.place = OutputPlace(settings.transactional_id, self._client.cluster_id)
         self.group = _lag_group(settings, self._source_client)
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
-        self._files: tuple[str, CheckpointFiles] | None = None
-        self._remembered: OutputPlace | None = None  # By the checkpoint in `_files`.
         self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
         self._has_warned = False
         self._has_checked_tokens = False
@@ -143,27 +141,24 @@ class MicroBatchRunner:
         if self._source_access is not self._access:
             self._source_access.require(group)
 
-    def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
+    def run_batch(self, query: RunningQuery, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
-        session = frame.sparkSession
-        query = self._query = query_of(session, batch_id, self._settings, self._query)
-        is_again = self._calls.begin(query.run_id, batch_id, query.checkpoint)
+        self._query = query
         self.attempts.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
-        files = self._files_of(session, query)
-        offsets = read_offsets(files, batch_id, query.sources)
+        offsets = read_offsets(query.files, batch_id, query.sources)
         check_planned(query, batch_id, offsets)
         self._require(is_query=True, source_topics={topic for topic, _ in offsets.consumed})
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
-        planned = Planned(query.query_id, query.run_id, offsets, has_state(files))
+        planned = Planned(query.query_id, query.run_id, offsets, has_state(query.files))
         work = Work(frame, batch_id, write, consumed, planned)
         if self._is_committed(batch_id, planned):
             progress = self._skip(work)
         else:
-            if is_again:
+            if self._calls.is_again(batch_id):
                 self._prepare_another_try(work)
-            self._remember(files)
+            self._calls.run(self.place)
             progress = self._try(work, 1 if planned.is_stateful else self._choices.max_attempts)
         if self.group and self.group.is_elsewhere:
             self.group.commit_afterwards(offsets.consumed, batch_id)
@@ -179,22 +174,6 @@ class MicroBatchRunner:
                 "you give to foreachBatch, and start the query again"
             )
         self.attempts.forget(work, BatchBroken("an earlier call failed"))
-
-    def _remember(self, files: CheckpointFiles) -> None:
-        """Before the first transaction of a run: the checkpoint tells the next run where this one writes."""
-        if self._remembered != self._place:
-            files.write(FILE, encode_place(self._place))
-            self._remembered = self._place
-
-    def _files_of(self, session: Any, query: RunningQuery) -> CheckpointFiles:
-        """The same for all micro-batches of a run: Spark would copy all its settings for Hadoop for each."""
-        run_id, files = self._files or (None, None)
-        if files is None or run_id != query.run_id:
-            files = files_of(session, query.checkpoint)
-            self._files = (query.run_id, files)
-            text = files.read(FILE)
-            self._remembered = decode_place(text) if text is not None else None
-        return files
 
     def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
         """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
@@ -216,9 +195,20 @@ class MicroBatchRunner:
 
         Also raises it for a micro-batch of an adopting query that does not start where the adopted one ended.
         """
-        remembered = self._remembered or self._place
+        assert self._query is not None, "a micro-batch is of a query"
+        remembered, note = self._calls.remembered, self.owner.note
+        left_out = refuse_after_failure(
+            batch_id,
+            remembered.failed,
+            note,
+            planned.query_id,
+            self._query.checkpoint,
+            self._choices.skip_batch,
+        )
+        if left_out is not None:
+            raise BatchRefused(left_out.reason)
         decision = decide(
-            self.owner.note,
+            note,
             planned.query_id,
             batch_id,
             planned.offsets,
@@ -226,32 +216,30 @@ class MicroBatchRunner:
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
             was_registered_anew=self.owner.was_registered_anew,
-            moved=refuse_another_place(batch_id, remembered, self._place),
+            moved=refuse_another_place(batch_id, remembered.place, self.place),
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
         )
         if isinstance(decision, Refuse):
             raise BatchRefused(decision.reason)
-        note = self.owner.note
         if isinstance(note, CommitNote) and note.query_id not in (planned.query_id, self._adopted):
-            self._check_start(batch_id, planned, note)
+            self._check_start(batch_id, planned, note, self._query)
             self._adopted = note.query_id
         return decision is SKIP
 
-    def _check_start(self, batch_id: int, planned: Planned, note: CommitNote) -> None:
+    def _check_start(self, batch_id: int, planned: Planned, note: CommitNote, query: RunningQuery) -> None:
         """Raises BatchRefused if a query that adopts another one does not start where that one ended.
 
         This driver owns the id, so the adopted query cannot move its group any more.
         """
-        assert self._files is not None, "the offsets of the micro-batch were read"
-        starts = [read_start(self._files[1], number, planned.offsets) for number in {batch_id, 0}]
+        starts = [read_start(query.files, number, planned.offsets) for number in {batch_id, 0}]
         ended = ended_by_note(note)
         # In another cluster the group follows after the commit, so it does not tell.
         if not ended.offsets and self.group is not None and not self.group.is_elsewhere:
             with self._access.explained():
                 ended = replace(ended, offsets=self.group.committed({place for s in starts for place in s.offsets}))
-        others = planned.offsets.others(self._query.sources if self._query else ())
+        others = planned.offsets.others(query.sources)
         refusal = refuse_another_start(batch_id, starts, others, ended, self._choices.run_batch)
         if refusal is not None:
             raise BatchRefused(refusal.reason)

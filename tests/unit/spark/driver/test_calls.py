@@ -1,61 +1,140 @@
-"""One call to a micro-batch, and none after one that failed."""
+"""One call to a micro-batch, and none after one that failed, in this run or in a later one."""
 
 from __future__ import annotations
 
 import pytest
 
+from fencepost.spark.checkpoint.query import RunningQuery
 from fencepost.spark.driver.calls import Calls
+from fencepost.spark.driver.remembered import OutputPlace, Remembered, decode_remembered
 from fencepost.spark.failures import SinkError
 
-RUN, CHECKPOINT = "run-1", "file:/checkpoint"
+PLACE = OutputPlace("refunds-1", "Kq9S")
 
 
-def test_a_second_call_for_a_micro_batch_that_was_written_is_refused() -> None:
-    calls = Calls()
-    assert not calls.begin(RUN, 3, CHECKPOINT)
-    calls.succeed(3)
+class Files:
+    """A checkpoint in memory. is_full: like a disk."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.is_full = False
+
+    def read(self, path: str) -> str | None:
+        return self.files.get(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def write(self, path: str, text: str) -> None:
+        if self.is_full:
+            raise OSError("no space left on device")
+        self.files[path] = text
+
+    def remembered(self) -> Remembered | None:
+        text = self.files.get("fencepost")
+        return None if text is None else decode_remembered(text)
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+def run(files: Files, run_id: str = "run-1") -> RunningQuery:
+    return RunningQuery("query", run_id, "file:/checkpoint", files, sources=())
+
+
+def call(calls: Calls, query: RunningQuery, batch_id: int, error: Exception | None = None) -> None:
+    calls.begin(query, batch_id)
+    calls.run(PLACE)
+    if error is None:
+        calls.succeed(batch_id)
+    else:
+        calls.fail(batch_id, error, settled=PLACE)
+
+
+def test_a_second_call_for_a_micro_batch_that_was_written_is_refused(files: Files) -> None:
+    calls, query = Calls(), run(files)
+    call(calls, query, 3)
     for _ in range(2):
         with pytest.raises(SinkError, match="was called for micro-batch 3 before") as refused:
-            calls.begin(RUN, 3, CHECKPOINT)
-        calls.fail(3, refused.value)
-    assert not calls.begin(RUN, 4, CHECKPOINT), "the refused call did no harm"
+            calls.begin(query, 3)
+        calls.fail(3, refused.value, settled=PLACE)
+    call(calls, query, 4)  # The refused call did no harm.
 
 
-def test_a_call_after_one_that_failed_is_another_try() -> None:
-    calls = Calls()
-    calls.begin(RUN, 3, CHECKPOINT)
-    calls.fail(3, ValueError("no"))
-    assert calls.begin(RUN, 3, CHECKPOINT)
+def test_a_call_after_one_that_failed_is_another_try(files: Files) -> None:
+    calls, query = Calls(), run(files)
+    call(calls, query, 3, ValueError("no"))
+    calls.begin(query, 3)
+    assert calls.is_again(3)
     calls.succeed(3)
-    assert not calls.begin(RUN, 4, CHECKPOINT)
+    calls.begin(query, 4)
+    assert not calls.is_again(4)
+    assert calls.remembered.failed is None
 
 
-def test_every_micro_batch_after_a_failed_one_is_refused_with_the_first_failure() -> None:
-    calls = Calls()
-    calls.begin(RUN, 3, CHECKPOINT)
-    calls.fail(3, ValueError("no space\nhint: buy some"))
+def test_every_micro_batch_after_a_failed_one_is_refused_with_the_first_failure(files: Files) -> None:
+    calls, query = Calls(), run(files)
+    call(calls, query, 3, ValueError("no space\nhint: buy some"))
     for batch_id in (4, 5):
         with pytest.raises(SinkError, match=r"micro-batch 3 failed \(ValueError: no space\)") as refused:
-            calls.begin(RUN, batch_id, CHECKPOINT)
+            calls.begin(query, batch_id)
         assert "the files 3 and .3.crc and those of later numbers in file:/checkpoint/commits, and 4 and" in str(
             refused.value
         )
-        calls.fail(batch_id, refused.value)
+        calls.fail(batch_id, refused.value, settled=PLACE)
+    assert files.remembered() == Remembered(None, failed=3)
 
 
-def test_a_call_that_failed_before_it_knew_its_query_counts() -> None:
+def test_a_call_that_failed_before_it_knew_its_query_counts(files: Files) -> None:
     calls = Calls()
-    calls.begin("an earlier run", 2, CHECKPOINT)
-    calls.succeed(2)
-    calls.fail(3, ValueError("who calls?"))
+    call(calls, run(files, "an earlier run"), 2)
+    calls.fail(3, ValueError("who calls?"), settled=None)
     with pytest.raises(SinkError, match="micro-batch 3 failed"):
-        calls.begin(RUN, 4, CHECKPOINT)
+        calls.begin(run(files), 4)
 
 
-def test_a_new_run_of_the_query_begins_anew() -> None:
+def test_a_new_run_of_the_query_begins_anew(files: Files) -> None:
     calls = Calls()
-    calls.begin(RUN, 3, CHECKPOINT)
-    calls.fail(3, ValueError("no"))
-    assert not calls.begin("run-2", 3, CHECKPOINT)
+    call(calls, run(files), 3, ValueError("no"))
+    calls.begin(run(files, "run-2"), 3)
+    assert not calls.is_again(3), "Spark computes everything anew"
     calls.succeed(3)
-    assert not calls.begin("run-3", 3, CHECKPOINT), "Spark did not record it"
+    call(calls, run(files, "run-3"), 3)  # Spark did not record it.
+
+
+@pytest.mark.parametrize(("settled", "place"), [(PLACE, None), (None, PLACE)], ids=["settled", "unknown"])
+def test_the_checkpoint_remembers_the_failure_and_the_place_only_if_something_may_be_left_there(
+    files: Files, settled: OutputPlace | None, place: OutputPlace | None
+) -> None:
+    calls, query = Calls(), run(files)
+    call(calls, query, 2)
+    assert files.remembered() == Remembered(PLACE)
+    calls.begin(query, 3)
+    calls.run(PLACE)
+    calls.fail(3, ValueError("no"), settled=settled)
+    assert files.remembered() == Remembered(place, failed=3)
+    later = Calls()
+    call(later, run(files, "run-2"), 3)
+    assert files.remembered() == Remembered(PLACE)
+
+
+def test_a_place_that_an_earlier_run_left_is_kept_until_its_micro_batch_is_settled(files: Files) -> None:
+    call(Calls(), run(files), 2)
+    calls, elsewhere = Calls(), OutputPlace("changed", "Kq9S")
+    calls.begin(run(files, "run-2"), 3)
+    calls.fail(3, SinkError("refused"), settled=elsewhere)
+    assert files.remembered() == Remembered(PLACE, failed=3)
+
+
+def test_a_failure_is_told_though_the_checkpoint_cannot_remember_it(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, query = Calls(), run(files)
+    calls.begin(query, 3)
+    files.is_full = True
+    calls.fail(3, ValueError("no"), settled=PLACE)
+    assert "cannot remember that micro-batch 3 failed" in caplog.text
+    with pytest.raises(SinkError, match="micro-batch 3 failed"):
+        calls.begin(query, 4)
