@@ -176,7 +176,7 @@ def test_a_write_of_a_cached_frame_takes_few_calls_of_sparks_jvm(
     assert made <= most
 
 
-@pytest.mark.parametrize(("plane", "most"), [("jvm", 13), ("python", 130)])
+@pytest.mark.parametrize(("plane", "most"), [("jvm", 18), ("python", 135)])
 def test_a_micro_batch_takes_few_calls_of_sparks_jvm(
     spark: Any, broker: Broker, unique: Unique, calls: list[str], tmp_path: Path, plane: str, most: int
 ) -> None:
