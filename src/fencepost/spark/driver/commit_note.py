@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import quote
 
 from fencepost.protocol.topic_partition import TopicPartition
@@ -54,6 +55,9 @@ class UnreadableNote:
     text: str
 
 
+N = TypeVar("N", CommitNote, TokenNote)
+
+
 def note_group(transactional_id: str) -> str:
     """The group that holds the notes of a transactional id."""
     return NOTE_GROUP_PREFIX + transactional_id
@@ -89,7 +93,7 @@ def with_ends(note: CommitNote, ends: Mapping[TopicPartition, int]) -> CommitNot
     return complete
 
 
-def without_ends(note: CommitNote | TokenNote) -> CommitNote | TokenNote:
+def without_ends(note: N) -> N:
     return replace(note, ends=None) if isinstance(note, CommitNote) else note
 
 
