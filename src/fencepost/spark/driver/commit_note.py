@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 from urllib.parse import quote
 
 from fencepost.protocol.topic_partition import TopicPartition
@@ -55,9 +54,6 @@ class UnreadableNote:
     text: str
 
 
-N = TypeVar("N", CommitNote, TokenNote)
-
-
 def note_group(transactional_id: str) -> str:
     """The group that holds the notes of a transactional id."""
     return NOTE_GROUP_PREFIX + transactional_id
@@ -93,7 +89,7 @@ def with_ends(note: CommitNote, ends: Mapping[TopicPartition, int]) -> CommitNot
     return complete
 
 
-def without_ends(note: N) -> N:
+def without_ends(note: CommitNote | TokenNote) -> CommitNote | TokenNote:
     return replace(note, ends=None) if isinstance(note, CommitNote) else note
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fencepost.spark.driver.commit_note import (
@@ -16,7 +18,6 @@ from fencepost.spark.driver.commit_note import (
     note_group,
     token_group,
     with_ends,
-    without_ends,
 )
 
 QUERY, OTHER, DIGEST = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4", "0123abcd"
@@ -98,5 +99,6 @@ def test_among_several_notes_that_of_the_last_transaction_counts_whichever_query
     adopted = CommitNote(OTHER, 1, DIGEST, number=11)
     assert newest([old, adopted, adopted]) == adopted
     assert newest([old, UnreadableNote("?"), adopted]) == UnreadableNote("?")
-    assert newest([without_ends(last := CommitNote(QUERY, 1, DIGEST, 12, ends={("in", 0): 1})), last]) == last
+    last = CommitNote(QUERY, 1, DIGEST, 12, ends={("in", 0): 1})
+    assert newest([replace(last, ends=None), last]) == last
     assert newest([]) is None
