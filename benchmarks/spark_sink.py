@@ -1,12 +1,13 @@
 """The exactly-once sink beside Spark's own Kafka sink: same frame, same broker, in turn.
 
-    python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--fencepost] [--memory] [--json]
+    python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--fencepost] [--memory] [--lease-tls] [--json]
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
 write has a topic of its own, the first rounds are a warm-up, and the results are medians. Then comes a stream of twenty
 micro-batches, end to end. Each sink has a Spark of its own in every row of the table, as in an application: how well
 Java's compiler knows its code, and how much garbage there is to collect, must not depend on other sinks. `--memory`
-instead measures a Python worker that writes five million records in one task.
+instead measures a Python worker that writes five million records in one task, `--lease-tls` the stream with and without
+TLS on the lease port.
 """
 
 from __future__ import annotations

@@ -95,15 +95,15 @@ class TaskConnection(asyncio.BufferedProtocol):
 
     def send_frame(self, frame: bytes) -> None:
         assert self._transport is not None
-        if self._transport.is_closing():
-            return
-        self._write(frame if self._tls is None else self._tls.encrypt(frame))
-        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            self._owner.drop(self)
+        if not self._transport.is_closing():
+            self._write(frame if self._tls is None else self._tls.encrypt(frame))
 
     def _write(self, data: bytes) -> None:
-        if data and self._transport is not None:
+        assert self._transport is not None
+        if data:
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                self._owner.drop(self)
 
     def close(self) -> None:
         """Close as soon as everything is sent."""

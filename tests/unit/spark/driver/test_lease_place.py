@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.lease_place import decide_tls, lease_place
+from fencepost.spark.driver.lease_place import decide_tls, lease_place, start_lease_server
+from fencepost.spark.lease.client import LeaseClient
+from fencepost.spark.lease.messages import TaskAttempt
+from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.settings import parse_sink_settings
 
 
@@ -106,3 +109,32 @@ def test_who_switches_tls_off_is_warned_of_what_crosses_the_network_in_clear(cli
 @pytest.mark.parametrize("client", [{}, {"security.protocol": "SSL"}])
 def test_who_switches_tls_off_where_no_secret_crosses_is_not_warned(client: dict[str, str]) -> None:
     assert decided(client, CLUSTER, "false") == (False, None)
+
+
+class Session:
+    """What `start_lease_server` uses of Spark's session."""
+
+    def __init__(self, **conf: str) -> None:
+        self.conf = self
+        self._conf = {name.replace("_", "."): value for name, value in conf.items()}
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self._conf.get(name, default)
+
+
+def test_the_lease_port_opens_as_decided_and_the_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    session = Session(spark_master="yarn", spark_driver_host="driver.example", spark_driver_bindAddress="127.0.0.1")
+    given = {"bootstrap.servers": "kafka:9092", "transactional.id": "x-1", **SASL}
+    is_encrypted = {}
+    for tls in ("auto", "false"):
+        server = start_lease_server(parse_sink_settings({**given, "fencepost.lease.tls": tls}), session)
+        try:
+            address = server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None)
+            with LeaseClient(address._replace(host="127.0.0.1"), TaskAttempt(1, 0, 1)) as task:
+                task.done({})
+        finally:
+            server.stop()
+        is_encrypted[tls] = bool(address.fingerprint)
+    assert is_encrypted == {"auto": True, "false": False}
+    [warning] = caplog.messages
+    assert warning.startswith("the driver sends tasks a password for Kafka over the lease port at driver.example")

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from fencepost.spark.lease import connections
-from fencepost.spark.lease.client import DriverUnreachable, LeaseClient
+from fencepost.spark.lease.client import DriverUnreachable, LeaseAddress, LeaseClient
 from fencepost.spark.lease.messages import Finished, TaskAttempt, TaskResult
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.tls import LeaseTls, make_tls
@@ -61,6 +61,21 @@ def test_a_task_for_which_there_is_no_room_waits_until_another_is_done(
             second.close()
             with waiting.result(WAIT_S) as third:
                 assert write(third, REFUNDS) == 0
+
+
+def test_a_task_tries_again_after_a_driver_that_closes_the_connection_at_once(
+    tls: LeaseTls | None, pool: ThreadPoolExecutor
+) -> None:
+    fingerprint = "" if tls is None else tls.fingerprint
+    with socket.create_server(("127.0.0.1", 0)) as full:
+        address = LeaseAddress("127.0.0.1", full.getsockname()[1], "token", fingerprint)
+        full.settimeout(WAIT_S)
+        task = pool.submit(LeaseClient, address, TaskAttempt(1, 0, 1))
+        for _ in range(3):
+            turned_away, _ = full.accept()
+            turned_away.close()
+    with pytest.raises(DriverUnreachable, match="refused"):
+        task.result(WAIT_S)
 
 
 def test_tasks_that_are_turned_away_again_and_again_cost_two_lines_of_the_log(
