@@ -33,12 +33,14 @@ public final class SparkFacts {
     private static final ObjectMapper JSON = new ObjectMapper();
     /** In place of the number of an attempt: see Python. */
     private static final int SKIPPED = -1;
+    /** Of the queue whose events feed Spark's status. */
+    private static final String DROPPED_EVENTS = "queue.appStatus.numDroppedEvents";
 
-    /** Tags the jobs that this thread starts from now on. Returns the number of jobs so far. */
-    public int tagJobs(JavaSparkContext spark, String tag) {
-        int soFar = jobsSoFar(spark);
+    /** Tags the jobs that this thread starts from now on. Returns the number of jobs so far, and of events that were dropped. */
+    public String tagJobs(JavaSparkContext spark, String tag) {
+        ArrayNode soFar = JSON.createArrayNode().add(jobsSoFar(spark)).add(droppedEvents(spark));
         spark.addJobTag(tag);
-        return soFar;
+        return text(soFar);
     }
 
     /** The jobs from this id on; those with the tag with their stages. */
@@ -70,7 +72,7 @@ public final class SparkFacts {
                 }
             }
         }
-        return text(found);
+        return text(found.put("dropped_events", droppedEvents(spark)));
     }
 
     /** Those of these jobs that Spark shows. jobIds: numbers with commas between them. */
@@ -128,6 +130,10 @@ public final class SparkFacts {
 
     private static int jobsSoFar(JavaSparkContext spark) {
         return spark.sc().dagScheduler().numTotalJobs();
+    }
+
+    private static long droppedEvents(JavaSparkContext spark) {
+        return spark.sc().listenerBus().metrics().metricRegistry().getCounters().get(DROPPED_EVENTS).getCount();
     }
 
     /** Its status first: Spark updates the stages before it shows the end of the job. */

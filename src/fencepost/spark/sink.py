@@ -55,6 +55,7 @@ from fencepost.spark.driver.runner import (
     preview_starting_offsets,
     query_of,
 )
+from fencepost.spark.driver.spark_status import dropped_before_now
 from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
@@ -98,6 +99,7 @@ class ExactlyOnceSink:
     ) -> None:
         self._given = dict(settings)
         self._created_ms = now_ms()
+        self._dropped_before = dropped_before_now()
         self.settings = parse_sink_settings(settings)  # Refuses bad settings now, and not in the first micro-batch.
         if max_attempts < 1:
             raise BadClientSetting(f"max_attempts={max_attempts} is not a whole number above 0")
@@ -230,6 +232,7 @@ class ExactlyOnceSink:
                 self._runner = MicroBatchRunner(
                     self.settings, self._choices, self._created_ms, self._calls, query, token
                 )
+                self._runner.attempts.dropped_before = self._dropped_before
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)

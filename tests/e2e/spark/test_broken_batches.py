@@ -233,6 +233,20 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     assert is_free(servers, topic)
 
 
+@pytest.mark.engines
+def test_an_attempt_during_which_spark_drops_events_is_broken(
+    spark_with_a_full_queue: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    """One of them may have said that a stage ran again. Without them the attempt was committed."""
+    spark, servers = spark_with_a_full_queue, broker.bootstrap_servers
+    topic = create_topic(servers, unique("dropped"))
+    sink = sinks(servers, unique("dropped"), topic=topic, max_attempts=1)
+    with pytest.raises(BatchBroken, match=r"Spark dropped \d+ events .*\n\nhint: .*eventqueue\.appStatus\.capacity"):
+        sink.write(spark.range(0, 300, 1, 50).selectExpr("cast(id AS string) AS value"))
+    assert values(servers, topic) == []
+    assert is_free(servers, topic)
+
+
 # --- shuffle files of two computations ------------------------------------------------------------------------
 
 

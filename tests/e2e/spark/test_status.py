@@ -12,7 +12,7 @@ import pytest
 from fencepost.spark.driver.jar_status import JarStatus
 from fencepost.spark.driver.jobs import is_settled, when_settled
 from fencepost.spark.driver.spark_facts import SKIPPED, JobsSeen
-from fencepost.spark.driver.spark_status import SparkStatus
+from fencepost.spark.driver.spark_status import DROPPED_EVENTS, SparkStatus, dropped_before_now
 from fencepost.spark.jvm.jar import FACTS_CLASS, load_from_jar
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
@@ -55,10 +55,10 @@ def cached_frames(spark: Any, *sizes: int) -> Iterator[list[Any]]:
 def test_both_sources_show_the_same_jobs_and_stages(spark: Any) -> None:
     context = spark.sparkContext
     plain, jar = sources(spark)
-    first = plain.tag_jobs(TAG)
+    first = plain.tag_jobs(TAG).jobs
     try:
         spark.range(10).repartition(2).count()
-        assert jar.tag_jobs(TAG) > first
+        assert jar.tag_jobs(TAG).jobs > first
     finally:
         context.removeJobTag(TAG)
     ours_until = plain.jobs_since(first, TAG).so_far
@@ -79,7 +79,7 @@ def test_both_sources_tell_a_forgotten_stage_that_was_skipped_from_one_that_may_
     context = spark.sparkContext
     plain, jar = sources(spark)
     shuffled = context.parallelize([(1, 1)], 1).groupByKey(1)
-    first = plain.tag_jobs(TAG)
+    first = plain.tag_jobs(TAG).jobs
     try:
         shuffled.count()
         shuffled.count()
@@ -98,6 +98,18 @@ def test_both_sources_tell_a_forgotten_stage_that_was_skipped_from_one_that_may_
     forget_stage(spark, wrote)
     forget_stage(spark, read_again)
     assert look() == [{wrote: None, read: 0}, {skipped: None, read_again: None}]
+
+
+def test_both_sources_count_the_events_that_sparks_status_has_missed(spark: Any) -> None:
+    metrics = spark.sparkContext._jsc.sc().listenerBus().metrics().metricRegistry()
+    context = spark.sparkContext
+    before = dropped_before_now().of(context)
+    metrics.counter(DROPPED_EVENTS).inc(2)
+    for source in sources(spark):
+        so_far = source.tag_jobs(TAG)
+        context.removeJobTag(TAG)
+        looks = [source.jobs_since(first, TAG) for first in (0, so_far.jobs)]
+        assert {so_far.dropped_events, *(seen.dropped_events for seen in looks)} == {before + 2}
 
 
 def test_both_sources_show_the_same_caches_and_executors(spark: Any) -> None:

@@ -39,7 +39,7 @@ from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import stopped_by_sigterm, was_cancelled
-from fencepost.spark.driver.spark_status import SparkStatus
+from fencepost.spark.driver.spark_status import DroppedBefore, SparkStatus
 from fencepost.spark.driver.time_used import TimeUsed
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
@@ -112,6 +112,7 @@ class Attempts:
         self.leases: LeaseServer | None = None
         self._plane: Plane | None = None
         self._status: SparkStatus | None = None
+        self.dropped_before = DroppedBefore(None, 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fencepost-offsets")
 
     def close(self) -> None:
@@ -268,6 +269,8 @@ class Attempts:
         if self._status is None or self._status.context is not session.sparkContext:
             check_threads(session)
             self._status = self._plane_for(session).spark_status(session)
+            assert self._status is not None, "the session has a gateway"
+            self._status.looked_dropped_events = self.dropped_before.of(session.sparkContext)
         return self._status
 
     def _plane_for(self, session: Any) -> Plane:

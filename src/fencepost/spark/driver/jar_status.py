@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen, SoFar
 from fencepost.spark.driver.spark_status import SparkStatus
 
 
@@ -18,12 +18,13 @@ class JarStatus(SparkStatus):
         self._spark = context._jsc
         self._java = java_facts
 
-    def tag_jobs(self, tag: str) -> int:
-        return int(self._java.tagJobs(self._spark, tag))
+    def tag_jobs(self, tag: str) -> SoFar:
+        return SoFar(*json.loads(self._java.tagJobs(self._spark, tag)))
 
     def jobs_since(self, first: int, tag: str) -> JobsSeen:
         document = json.loads(self._java.jobsSince(self._spark, first, tag))
-        return JobsSeen(document["so_far"], frozenset(document["shown"]), _jobs(document["ours"]))
+        shown, ours = frozenset(document["shown"]), _jobs(document["ours"])
+        return JobsSeen(document["so_far"], shown, ours, document["dropped_events"])
 
     def jobs(self, job_ids: Iterable[int]) -> dict[int, JobSeen]:
         return _jobs(json.loads(self._java.jobs(self._spark, ",".join(map(str, job_ids)))))

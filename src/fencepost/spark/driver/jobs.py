@@ -52,8 +52,11 @@ class Jobs:
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
         if self._status is not None:
-            self._first_job_id = self._next_job_id = self._status.tag_jobs(self._tag)
+            so_far = self._status.tag_jobs(self._tag)
+            self._first_job_id = self._next_job_id = so_far.jobs
             self._before = range(self._status.looked_until, self._next_job_id)
+            if self._stream is None or not self._before:  # No job of this transaction has run yet.
+                self._status.looked_dropped_events = so_far.dropped_events
             self._follows_look = self._stream is not None and self._status.looked_run_id == self._stream.run_id
         else:
             self._session.addTag(self._tag)
@@ -65,7 +68,8 @@ class Jobs:
             self._status.context.removeJobTag(self._tag)
             # The jobs of a broken attempt do not concern the next attempt.
             if kind is not None:
-                self._next_job_id = self._status.jobs_since(self._next_job_id, self._tag).so_far
+                seen = self._status.jobs_since(self._next_job_id, self._tag)
+                self._next_job_id, self._status.looked_dropped_events = seen.so_far, seen.dropped_events
             self._status.looked_until = self._next_job_id
             self._status.looked_run_id = self._stream.run_id if self._stream is not None else None
         else:
@@ -100,6 +104,8 @@ class Jobs:
             return
         status, first = self._status, self._next_job_id
         seen = status.jobs_since(first, self._tag)
+        if problem := find_dropped_events(seen.dropped_events - status.looked_dropped_events):
+            raise BatchBroken(problem)
         new = range(first, seen.so_far)  # A job that another query starts during this check is checked the next time.
         if not new:
             return
@@ -192,6 +198,18 @@ def is_settled(seen: JobsSeen, job_ids: range) -> bool:
 
 def have_ended(jobs: Mapping[int, JobSeen]) -> bool:
     return not any(job.is_running for job in jobs.values())
+
+
+def find_dropped_events(count: int) -> str | None:
+    """count: those since the last look. Any of them may have said that a stage ran again, or an executor was lost."""
+    if count == 0:
+        return None
+    return (
+        f"Spark dropped {count:,} events of its jobs, so it is not known whether it ran a stage of the micro-batch "
+        "again\n\nhint: a queue of Spark's driver was full. Start Spark with a larger "
+        "spark.scheduler.listenerbus.eventqueue.appStatus.capacity (default: 10000, or "
+        "spark.scheduler.listenerbus.eventqueue.capacity), or give the driver more cores"
+    )
 
 
 def find_unknown_job(seen: JobsSeen, job_ids: range) -> str | None:

@@ -22,12 +22,22 @@ class JobSeen(NamedTuple):
     attempts: Mapping[int, int | None]
 
 
+class SoFar(NamedTuple):
+    """Counters of a SparkContext."""
+
+    jobs: int  # Job ids are numbers below it.
+    # Events that Spark's status has missed, because its queue was full. Spark counts them when they happen, so those of
+    # a job are counted before its end is known.
+    dropped_events: int
+
+
 class JobsSeen(NamedTuple):
     """The jobs of a SparkContext from some job id on, of whatever thread."""
 
     so_far: int  # The number of all jobs. Job ids are numbers below it.
     shown: frozenset[int]  # Those that Spark showed before it was asked for the tag, and still shows after it.
     ours: Mapping[int, JobSeen]  # Those of them that have the tag.
+    dropped_events: int  # As in SoFar, counted last.
 
 
 class CachesSeen(NamedTuple):

@@ -6,15 +6,19 @@ A call takes time, and some are made in every micro-batch. So there are few, and
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
 from fencepost.spark.driver.lineage import collect_lineage, collect_plan_leaves
 from fencepost.spark.driver.spark_env import part_of_spark_env
-from fencepost.spark.driver.spark_facts import SKIPPED, CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import SKIPPED, CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen, SoFar
+
+# The queue whose events feed Spark's status.
+DROPPED_EVENTS = "queue.appStatus.numDroppedEvents"
 
 
 @contextmanager
@@ -42,13 +46,15 @@ class SparkStatus:
         self._block_managers = part_of_spark_env(context, "blockManager").master()
         self.looked_until = 0  # The first job that no micro-batch has checked.
         self.looked_run_id: str | None = None  # The run of the last micro-batch that was checked.
+        self._dropped_events = _counter_of_dropped_events(context)
+        self.looked_dropped_events = 0  # The events that were dropped until then.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
     # --- the facts about a write --------------------------------------------------------------------------------
 
-    def tag_jobs(self, tag: str) -> int:
-        """Tag the jobs that this thread starts from now on. Returns the number of jobs so far."""
-        so_far = int(self._scheduler.numTotalJobs())
+    def tag_jobs(self, tag: str) -> SoFar:
+        """Tag the jobs that this thread starts from now on. Returns the jobs before."""
+        so_far = SoFar(int(self._scheduler.numTotalJobs()), int(self._dropped_events.getCount()))
         self.context.addJobTag(tag)
         return so_far
 
@@ -57,12 +63,12 @@ class SparkStatus:
         so_far = int(self._scheduler.numTotalJobs())
         shown_before = [job_id for job_id in range(first, so_far) if self._infos.getJobInfo(job_id) is not None]
         if not shown_before:
-            return JobsSeen(so_far, frozenset(), {})
+            return JobsSeen(so_far, frozenset(), {}, int(self._dropped_events.getCount()))
         # PySpark's own tracker finds jobs by group only, and the job of a plain write has no group.
         tagged = set(self._tags.getJobIdsForTag(tag))
         ours = self.jobs(job_id for job_id in shown_before if job_id in tagged)
         others = [id_ for id_ in shown_before if id_ not in tagged and self._infos.getJobInfo(id_) is not None]
-        return JobsSeen(so_far, frozenset({*ours, *others}), ours)
+        return JobsSeen(so_far, frozenset({*ours, *others}), ours, int(self._dropped_events.getCount()))
 
     def jobs(self, job_ids: Iterable[int]) -> dict[int, JobSeen]:
         """Those of these jobs that Spark shows."""
@@ -145,6 +151,33 @@ class SparkStatus:
             said = str(self._store.job(job_id).description().toString())  # Scala's Option: Some(text), or None.
             return said[len("Some(") : -1] if said.startswith("Some(") else ""
         return ""
+
+
+def _counter_of_dropped_events(context: Any) -> Any:
+    return context._jsc.sc().listenerBus().metrics().metricRegistry().getCounters().get(DROPPED_EVENTS)
+
+
+class DroppedBefore(NamedTuple):
+    """The events that a SparkContext had dropped when a sink was created."""
+
+    application_id: str | None
+    events: int
+
+    def of(self, context: Any) -> int:
+        """0 for a context that was started later."""
+        return self.events if context.applicationId == self.application_id else 0
+
+
+def dropped_before_now() -> DroppedBefore:
+    """By the context of this process, if there is one yet."""
+    pyspark = sys.modules.get("pyspark")
+    context = pyspark.SparkContext._active_spark_context if pyspark is not None else None
+    if context is not None and context._jsc is not None:
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError):  # Its JVM may have ended.
+            return DroppedBefore(context.applicationId, int(_counter_of_dropped_events(context).getCount()))
+    return DroppedBefore(None, 0)
 
 
 def gone_among(executors: Iterable[Mapping[str, Any]]) -> tuple[GoneExecutor, ...]:

@@ -13,13 +13,14 @@ from fencepost.spark.driver.jobs import (
     Jobs,
     MicroBatchJobs,
     WrittenShuffles,
+    find_dropped_events,
     find_unknown_job,
     is_settled,
     stages_that_ran_once,
     when_settled,
 )
-from fencepost.spark.driver.spark_facts import SKIPPED, JobSeen, JobsSeen
-from fencepost.spark.driver.spark_status import SparkStatus
+from fencepost.spark.driver.spark_facts import SKIPPED, JobSeen, JobsSeen, SoFar
+from fencepost.spark.driver.spark_status import DroppedBefore, SparkStatus
 from fencepost.spark.failures import BatchBroken
 
 
@@ -28,7 +29,7 @@ def ended(attempts: dict[int, int | None]) -> JobSeen:
 
 
 def seen(so_far: int, *shown: int, **ours: JobSeen) -> JobsSeen:
-    return JobsSeen(so_far, frozenset(shown), {int(name.removeprefix("job")): job for name, job in ours.items()})
+    return JobsSeen(so_far, frozenset(shown), {int(name.removeprefix("job")): job for name, job in ours.items()}, 0)
 
 
 def problem_of(job: JobSeen | None) -> str:
@@ -234,14 +235,20 @@ class Session:
         self._submitted_ms = submitted_ms or [PLANNED_MS + 1] * len(jobs)
         self.looked_until = 0
         self.looked_run_id = looked_run_id
+        self.looked_dropped_events = 0
+        self.dropped_events = [0]  # At each look; the last one repeats.
         self.context = SimpleNamespace(removeJobTag=lambda tag: None)
 
-    def tag_jobs(self, tag: str) -> int:
-        return len(self._all) - 1
+    def tag_jobs(self, tag: str) -> SoFar:
+        return SoFar(len(self._all) - 1, self._dropped())
+
+    def _dropped(self) -> int:
+        return self.dropped_events.pop(0) if len(self.dropped_events) > 1 else self.dropped_events[0]
 
     def jobs_since(self, first: int, tag: str) -> JobsSeen:
         so_far = len(self._all)
-        return JobsSeen(so_far, frozenset(range(first, so_far)), {n: self._all[n] for n in range(first, so_far)})
+        ours = {n: self._all[n] for n in range(first, so_far)}
+        return JobsSeen(so_far, frozenset(range(first, so_far)), ours, self._dropped())
 
     def jobs(self, job_ids: list[int]) -> dict[int, JobSeen]:
         return {job_id: self._all[job_id] for job_id in job_ids if self._submitted_ms[job_id] is not None}
@@ -319,6 +326,42 @@ def test_forgotten_jobs_are_not_missed_if_the_time_of_the_plan_is_not_known() ->
     check_batch(Session([ended({}), WRITE], {}, [None, PLANNED_MS + 1]), planned_ms=None)
 
 
+# --- events that Spark dropped ------------------------------------------------------------------------------------
+
+
+def test_dropped_events_may_have_said_that_a_stage_ran_again() -> None:
+    said = find_dropped_events(1_234) or ""
+    assert "Spark dropped 1,234 events of its jobs, so it is not known whether it ran a stage" in said
+    assert "hint: a queue of Spark's driver was full. Start Spark with a larger " in said
+    assert "spark.scheduler.listenerbus.eventqueue.appStatus.capacity" in said
+    assert find_dropped_events(0) is None
+
+
+def test_events_that_are_dropped_during_a_write_break_it_once() -> None:
+    session = Session([ended({5: 0})])
+    session.dropped_events = [3, 5]
+    with pytest.raises(BatchBroken, match="Spark dropped 2 events"):
+        check_batch(session)
+    check_batch(session)
+
+
+def test_events_that_were_dropped_before_a_write_matter_only_to_jobs_that_ran_before_it() -> None:
+    alone = Session([ended({5: 0})])
+    alone.dropped_events = [3]
+    check_batch(alone)
+    behind = Session([ended({4: 0}), ended({5: 0})], {0: 7})
+    behind.dropped_events = [3]
+    with pytest.raises(BatchBroken, match="Spark dropped 3 events"):
+        check_batch(behind)
+    check_batch(behind)
+
+
+def test_what_was_dropped_before_a_sink_was_created_does_not_concern_it() -> None:
+    before = DroppedBefore("app-1", 7)
+    assert before.of(SimpleNamespace(applicationId="app-1")) == 7
+    assert before.of(SimpleNamespace(applicationId="app-2")) == 0
+
+
 # --- jobs that Spark forgets -----------------------------------------------------------------------------------
 
 
@@ -345,7 +388,8 @@ class Infos:
 def test_a_job_that_spark_forgets_between_two_questions_may_have_been_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     status: Any = SparkStatus.__new__(SparkStatus)
     status.context = SimpleNamespace(addJobTag=lambda tag: None, removeJobTag=lambda tag: None)
-    status.looked_until, status.looked_run_id = 0, None
+    status.looked_until, status.looked_run_id, status.looked_dropped_events = 0, None, 0
+    status._dropped_events = SimpleNamespace(getCount=lambda: 0)
     status._infos = status._tags = Infos()
     so_far = iter((3, 5))
     status._scheduler = SimpleNamespace(numTotalJobs=lambda: next(so_far, 5))
