@@ -45,6 +45,7 @@ from fencepost.spark.checkpoint.query import RunningQuery, refuse_inside_foreach
 from fencepost.spark.driver.attempt import Write, now_ms, refuse_deferred
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.calls import Calls
+from fencepost.spark.driver.holders import hold, release
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.driver.query_stop import stop_recognized
@@ -85,7 +86,9 @@ class ExactlyOnceSink:
     max_attempts: how often the sink tries a micro-batch that loses its transaction. With state in the query it tries
     once, because the state store expects the query to restart.
 
-    The first micro-batch (or write) takes the transactional.id over from its previous owner; `close` gives it up.
+    The first micro-batch (or write) takes the transactional.id over from its previous owner. `close` gives it up, and
+    so does a sink whose query or write has ended, when another sink of the process needs the id. It takes the id over
+    again when it is used again.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class ExactlyOnceSink:
                 self.transactional_id,
             )
         self._lock = threading.Lock()
+        self._key = (self.settings.bootstrap_servers, self.settings.transactional_id)
         self._runner: MicroBatchRunner | None = None
         self._calls = Calls()
         self._query: RunningQuery | None = None
@@ -201,9 +205,28 @@ class ExactlyOnceSink:
     def close(self) -> None:
         """Give up the transactional.id and the lease port. Waits for a running micro-batch."""
         with self._lock:
-            if self._runner is not None:
-                self._runner.close()
-                self._runner = None
+            self._close_runner()
+
+    def give_up(self) -> bool:
+        """For another sink of this process: give up the transactional.id if the query or write has ended. Has it?"""
+        runner = self._runner
+        # If the query has ended, the thread with the lock is about to release it.
+        if not self._lock.acquire(blocking=runner is not None and runner.has_ended_query() is True):
+            return False
+        try:
+            if self._runner is not None and self._runner.has_ended_query() is False:
+                return False
+            self._close_runner()
+            self._created_ms = now_ms()  # The other sink may commit micro-batches from now on.
+            return True
+        finally:
+            self._lock.release()
+
+    def _close_runner(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+        release(self._key, self)
 
     # --- one micro-batch ------------------------------------------------------------------------------------
 
@@ -229,6 +252,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
+                hold(self._key, self)
                 self._runner = MicroBatchRunner(
                     self.settings, self._choices, self._created_ms, self._calls, query, token
                 )
@@ -236,10 +260,11 @@ class ExactlyOnceSink:
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
-            if self._runner is not None:
-                self._runner.close()
-                self._runner = None
+            self._close_runner()
             raise SinkFenced(self._fenced) from e
+        finally:
+            if self._runner is None:
+                release(self._key, self)
 
     def _describe_fence(self, fence: Fenced) -> str:
         owner = self._runner.owner.current() if self._runner is not None else None

@@ -422,19 +422,43 @@ def test_a_plain_frame_inside_foreach_batch_needs_a_token_because_spark_may_run_
     assert sink.write(spark.range(1).selectExpr("'outside' AS value")) == 1, "no query calls it here"
 
 
-def test_a_transactional_id_has_one_sink_in_a_process(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+def test_a_sink_keeps_its_id_from_other_sinks_of_the_process_while_its_query_runs(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
     topic, id_ = create_topic(servers, unique("one")), unique("one")
-    frame = spark.range(5).selectExpr("'x' AS value")
     first, second = sinks(servers, id_, topic=topic), sinks(servers, id_, topic=topic)
-    first.write(frame)
-    with pytest.raises(SinkError, match="is in use by another sink of this process"):
-        second.write(frame)
-    assert first.write(frame) == 5, "the refusal came before the first was fenced"
-    first.close()
-    assert second.write(frame) == 5
+
+    @first.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        with pytest.raises(SinkError, match="is in use by another sink of this process: its query runs"):
+            second.write(frame, token="today")
+        transaction.write(frame)
+
+    lines.add_batch()
+    lines.add_batch()
+    run(stream(spark, lines), write, tmp_path / "checkpoint")
+    assert [outcome for _, outcome, _ in outcomes(first)] == ["committed"] * 2, "the other one did not fence it"
+
+
+def test_a_sink_gives_its_id_up_when_its_query_or_its_write_has_ended(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    """A loop that starts the query again with a new sink each time, and a notebook cell that runs twice."""
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic, id_ = create_topic(servers, unique("again")), unique("again")
+    first, second = sinks(servers, id_, topic=topic), sinks(servers, id_, topic=topic)
+    for sink in (first, second, first):
+        lines.add_batch()
+        run(stream(spark, lines), sink, checkpoint)
+    frame = spark.range(1).selectExpr("'plain' AS value")
+    for sink in (second, first):
+        assert sink.write(frame) == 1
+    assert [outcomes(first)[:2], outcomes(second)[:1]] == [
+        [(0, "committed", 40), (2, "committed", 40)],
+        [(1, "committed", 40)],
+    ]
+    assert values(servers, topic) == sorted([*lines.all, "plain", "plain"])
 
 
 def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_the_whole_batch(

@@ -110,12 +110,6 @@ def refuse_inside_foreach_batch(session: Any) -> None:
         )
 
 
-def is_running(session: Any, query_id: str, run_id: str) -> bool:
-    """Has this run of the query not ended yet?"""
-    query = _active_query(session, query_id)
-    return query is not None and query.runId().toString() == run_id
-
-
 def _active_query(session: Any, query_id: str) -> Any:
     uuid = java_class(session._jvm, "java.util.UUID").fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)

@@ -35,8 +35,6 @@ from fencepost.spark.task.topics import patiently
 
 log = logging.getLogger("fencepost.spark")
 
-_in_use: set[tuple[str, str]] = set()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
@@ -68,12 +66,6 @@ class MicroBatchRunner:
         self._choices = choices
         self._created_ms = created_ms
         self._calls = calls
-        self._key = (settings.bootstrap_servers, settings.transactional_id)
-        if self._key in _in_use:
-            raise SinkError(
-                f"transactional.id {settings.transactional_id} is in use by another sink of this process: one sink to "
-                "a transactional.id\n\nhint: close() the other sink first, or use that one"
-            )
         self._client = KafkaClient(settings.client)
         self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
         self._access = Access(self._client, settings.bootstrap_servers)
@@ -99,7 +91,6 @@ class MicroBatchRunner:
         self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
         self._has_warned = False
         self._has_checked_tokens = False
-        _in_use.add(self._key)
 
     def _take_over(self) -> TransactionOwner:
         settings = self._settings
@@ -115,8 +106,17 @@ class MicroBatchRunner:
         if refusal is not None:
             raise BatchRefused(refusal.reason)
 
+    def has_ended_query(self) -> bool | None:
+        """Has the run of the query ended? None if there is no query, but plain frames only.
+
+        With Spark Connect it is not known. The process of a foreachBatch function ends with its query, so no other sink
+        will ask.
+        """
+        if self._query is None:
+            return None
+        return self._query.in_jvm is not None and not self._query.in_jvm.isActive()
+
     def close(self) -> None:
-        _in_use.discard(self._key)
         self.attempts.close()
         self._close_clients()
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, ClientError
-from fencepost.spark.checkpoint.query import is_running, running_query
 from fencepost.spark.driver.dataframes import UnwritableFrame
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.failures import QueryStopped, SinkError
@@ -26,9 +24,6 @@ log = logging.getLogger("fencepost.spark")
 # Exceptions with a message for the user. Any other exception is shown with its traceback.
 EXPECTED = (SinkError, ClientError, UnwritableFrame)
 MODES = ("Append", "ErrorIfExists")
-
-_sinks_lock = threading.Lock()
-_sinks: dict[tuple[str, str], PythonSink] = {}  # Those that have run a micro-batch, by cluster and transactional.id.
 
 
 class PythonSide:
@@ -63,7 +58,6 @@ class PythonSink:
     def __init__(self, context: Any, given: Mapping[str, str]) -> None:
         self._context = context
         self._sink: ExactlyOnceSink | None = None
-        self._run: tuple[str, str] | None = None
         self._session: Any = None  # All micro-batches of a query have the same.
         self._problem = _answer(lambda: self._create(given))
 
@@ -75,9 +69,6 @@ class PythonSink:
 
     def close(self) -> None:
         """Called when the query has ended. Gives up the transactional.id."""
-        with _sinks_lock:
-            for key in [key for key, sink in _sinks.items() if sink is self]:
-                del _sinks[key]
         if self._sink is not None:
             self._sink.close()
 
@@ -87,24 +78,8 @@ class PythonSink:
     def _add_batch(self, java_frame: Any, batch_id: int) -> BatchProgress:
         assert self._sink is not None
         self._session = self._session or _session_of(self._context, java_frame)
-        if self._run is None:
-            self._take_over(self._session)
         self._sink(_frame(java_frame, self._session), batch_id)
         return self._sink.recent_progress[-1]
-
-    def _take_over(self, session: Any) -> None:
-        """At the first micro-batch: the sink of an ended query gives up the id, even if Spark has not said so yet."""
-        assert self._sink is not None
-        query = running_query(session)
-        if query is not None:
-            self._run = (query.query_id, query.run_id)
-        key = (self._sink.settings.bootstrap_servers, self._sink.transactional_id)
-        with _sinks_lock:
-            before = _sinks.get(key)
-        if before is not None and before._run is not None and not is_running(session, *before._run):
-            before.close()
-        with _sinks_lock:
-            _sinks.setdefault(key, self)
 
     class Java:
         implements = ("fencepost.spark.format.PythonSink",)
