@@ -314,6 +314,28 @@ def test_a_member_without_a_committed_offset_is_named_by_every_command(
         consumer.close()
 
 
+def test_groups_with_notes_of_the_spark_sink_are_left_out_where_groups_wait_or_are_listed(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id, reader = unique("refunds"), unique("readers")
+    producer = producer_of(servers, transactional_id)
+    notes = [f"fencepost-marker-{transactional_id}", f"fencepost-token-{transactional_id}:2026-11-18"]
+    before = run("group", "list", "--json").document["left_out"]
+    for group_id in (reader, *notes):
+        commit_offsets(servers, group_id, {(topic, 0): 0})
+    write(producer, topic, "half an order", partitions=(0,))
+
+    listed = run("group", "list", "--json").document
+    found = {row["group_id"] for row in listed["groups"]}
+    assert (reader in found, found & {*notes}, listed["left_out"] - before) == (True, set(), 2)
+    assert f"{before + 2} groups with notes of the Spark sink left out; --all lists them" in run("group", "list").out
+    every = run("group", "list", "--all", "--json").document
+    assert {row["group_id"] for row in every["groups"]} >= {reader, *notes}
+    assert every["left_out"] == 0
+    assert [group["group_id"] for group in run("txn", "lso", topic, "--json").document["groups"]] == [reader]
+    assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+
+
 def test_a_group_that_cannot_start_because_its_offset_hangs_is_named_with_the_cure(
     servers: str, run: Run, topic: str, unique: Callable[[str], str]
 ) -> None:

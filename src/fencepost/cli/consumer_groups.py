@@ -36,15 +36,19 @@ def group() -> None:
 
 @group.command("list")
 @click.option("--waiting", is_flag=True, help="Only groups that wait for a transaction.")
+@click.option("--all", "with_notes", is_flag=True, help="Also the groups in which the Spark sink keeps its notes.")
 @watch_options
 @cluster_options
 @as_json_option
-def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json: bool) -> None:
+def list_(waiting: bool, with_notes: bool, every_ms: int | None, cluster: ClusterOptions, as_json: bool) -> None:
     """List the consumer groups, those that wait first
 
     Shows how many offsets each group is behind the last stable offset (LSO) and behind the high watermark, and on how
     many partitions it waits because a transaction holds the LSO. A member without a committed offset waits there, too.
     While an offset of the group is in a transaction, a new member cannot start (UNSTABLE_OFFSET_COMMIT).
+
+    Groups with notes of the Spark sink (fencepost-marker-ID, fencepost-token-ID:TOKEN) are left out: no consumer reads
+    with them, so their lag has no meaning.
 
     \b
     Example:
@@ -56,7 +60,11 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
     from fencepost.diagnose.groups import diagnose_groups
 
     with cluster.connect() as client:
-        found = show(lambda: diagnose_groups(collect_groups(client), waiting), list_text, as_json, every_ms)
+
+        def look() -> GroupList:
+            return diagnose_groups(collect_groups(client, with_notes=with_notes), waiting)
+
+        found = show(look, list_text, as_json, every_ms)
     if found is None:
         return
     require_answers(found.problems)
@@ -101,7 +109,8 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
 
 
 def list_text(document: GroupList) -> Iterator[Block]:
-    from fencepost.cli.output import Table
+    from fencepost.cli.output import Paragraph, Table
+    from fencepost.counting import counted
 
     yield Table(
         (
@@ -117,6 +126,9 @@ def list_text(document: GroupList) -> Iterator[Block]:
         ],
         optional=("COORDINATOR", "PROTOCOL", "PARTITIONS", "IN A TRANSACTION", "STATE"),
     )
+    if document.left_out:
+        groups = counted(document.left_out, "group")
+        yield Paragraph(f"{groups} with notes of the Spark sink left out; --all lists them")
 
 
 def description_text(document: GroupDescription) -> Iterator[Block]:

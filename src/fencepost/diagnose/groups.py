@@ -33,6 +33,8 @@ class GroupList:
     groups: tuple[GroupRow, ...]
     # Before the filter.
     total: int
+    # Groups in which the Spark sink keeps its notes.
+    left_out: int = 0
     problems: tuple[str, ...]
 
 
@@ -99,7 +101,13 @@ def diagnose_groups(snapshot: GroupsSnapshot, only_waiting: bool = False) -> Gro
         rows.append(row)
     rows.sort(key=lambda row: (-row.waiting_count, -row.pending_count, -row.lag_to_high_watermark, row.group_id))
     kept = [row for row in rows if row.waiting_count or row.pending_count or not only_waiting]
-    return GroupList(now_ms=snapshot.now_ms, groups=tuple(kept), total=len(rows), problems=snapshot.problems)
+    return GroupList(
+        now_ms=snapshot.now_ms,
+        groups=tuple(kept),
+        total=len(rows),
+        left_out=snapshot.left_out,
+        problems=snapshot.problems,
+    )
 
 
 def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:

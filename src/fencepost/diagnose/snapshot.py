@@ -263,6 +263,7 @@ class GroupsSnapshot:
     listed: tuple[ListedGroup, ...]
     offsets: Mapping[str, GroupOffsets]
     ends: Mapping[NamedPartition, Ends]
+    left_out: int = 0  # Groups of the Spark sink's notes.
     problems: tuple[str, ...] = ()
 
 

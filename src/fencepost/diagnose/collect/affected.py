@@ -16,6 +16,7 @@ from fencepost.client.admin.groups import (
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.note_groups import is_note_group
 from fencepost.counting import counted
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.txn.records import partition_for
@@ -52,7 +53,7 @@ def _offsets_on(
     client: KafkaClient, data: Collection[NamedPartition], homes: Collection[int]
 ) -> Answers[str, GroupOffsets]:
     listed = list_groups(client)
-    groups = listed.found.values()
+    groups = [group for group in listed.found.values() if not is_note_group(group.group_id)]
     read = read_offsets(client, groups, data) if data else Answers[str, GroupOffsets]()
     pending = pending_offsets(client, groups, homes, MOST_ASKED)
     return Answers(merged(read.found, pending.found), [*listed.problems, *read.problems, *pending.problems])

@@ -10,6 +10,7 @@ from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.client.note_groups import is_note_group
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_ends, collect_hanging, collect_lso
@@ -77,7 +78,7 @@ def collect_doctor(
         recent=memory.recent if memory is not None else {},
         state_topic=state_topic,
         settings=_settings(client, problems),
-        group_count=len(groups.found),
+        group_count=sum(not is_note_group(group_id) for group_id in groups.found),
         # Several questions may have the same answer.
         problems=tuple(
             dict.fromkeys(

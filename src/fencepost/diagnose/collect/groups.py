@@ -8,19 +8,21 @@ from fencepost.client.admin.groups import describe_group, group_offsets, list_gr
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.note_groups import is_note_group
 from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_lso, ends_of
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, LsoSnapshot
 
 
-def collect_groups(client: KafkaClient, most_pending: int | None = None) -> GroupsSnapshot:
+def collect_groups(client: KafkaClient, most_pending: int | None = None, *, with_notes: bool = False) -> GroupsSnapshot:
     """All consumer groups, with the offsets that they have committed, and those in transactions.
 
     `most_pending` limits the questions for the latter, if a group has not committed an offset for the partition before.
+    `with_notes` adds the groups in which the Spark sink keeps its notes, which may seem to lag.
     """
     listed = list_groups(client)
-    groups = listed.found.values()
+    groups = [group for group in listed.found.values() if with_notes or not is_note_group(group.group_id)]
     existing = partitions_of(client)
     # While a transaction with offsets is open, the last stable offset of the partition that keeps them is behind.
     homes = ends_of(client, [where for where in existing if where.topic == OFFSETS_TOPIC])
@@ -33,6 +35,7 @@ def collect_groups(client: KafkaClient, most_pending: int | None = None) -> Grou
     return GroupsSnapshot(
         now_ms=now_ms(),
         listed=tuple(groups),
+        left_out=len(listed.found) - len(groups),
         offsets=offsets,
         ends=ends.found,
         problems=(*listed.problems, *homes.problems, *pending.problems, *read.problems, *ends.problems),

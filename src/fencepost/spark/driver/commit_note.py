@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from fencepost.client.note_groups import COMMIT_NOTES, TOKEN_NOTES
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.offsets import lowest, nested, parse_kafka_ends
 
 # Stored on clusters, so the name stays, although the word marker means something else in Kafka.
-NOTE_GROUP_PREFIX = "fencepost-marker-"
-TOKEN_GROUP_PREFIX = "fencepost-token-"
 NOTE_VERSION = 1
 MAX_NOTE_BYTES = 4096  # The default of offset.metadata.max.bytes.
 
@@ -56,12 +55,12 @@ class UnreadableNote:
 
 def note_group(transactional_id: str) -> str:
     """The group that holds the notes of a transactional id."""
-    return NOTE_GROUP_PREFIX + transactional_id
+    return COMMIT_NOTES + transactional_id
 
 
 def token_group(transactional_id: str, token: str) -> str:
     """The group that holds the note of a token. Quoted, so that no two pairs have the same group."""
-    return f"{TOKEN_GROUP_PREFIX}{quote(transactional_id, safe='')}:{token}"
+    return f"{TOKEN_NOTES}{quote(transactional_id, safe='')}:{token}"
 
 
 def encode_note(note: CommitNote | TokenNote) -> str:

@@ -62,6 +62,7 @@ def groups_document(groups: GroupList, query: Mapping[str, str]) -> dict[str, An
         **_page(shown(found, query, GROUP_ORDERS, "-waiting")),
         "search": search,
         "group_count": groups.total,
+        "left_out": groups.left_out,
         "waiting_count": len(waiting),
         "problems": list(groups.problems),
     }

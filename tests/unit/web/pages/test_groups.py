@@ -47,6 +47,7 @@ def test_groups_that_wait_come_first_and_can_be_shown_alone() -> None:
         2,
         ["one broker is silent"],
     )
+    assert document["left_out"] == 0
     assert names(groups_document(groups, {"waits": "1"})) == ["waiting", "late"]
 
 

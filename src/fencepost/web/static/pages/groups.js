@@ -25,6 +25,7 @@ export default function Groups({ data, query, setQuery }) {
   return html`<h1>Consumer groups</h1>
     ${data.problems.map((problem) => html`<p class="hint">not known: ${visible(problem)}</p>`)}
     <p>${counted(data.group_count, "group")}, of which ${data.waiting_count.toLocaleString("en")} wait for a transaction</p>
+    ${data.left_out > 0 && html`<p>${counted(data.left_out, "group")} with notes of the Spark sink left out; <code>fencepost group list --all</code> lists them</p>`}
     <div class="controls">
       <${Search} label="Search groups" value=${data.search} onSearch=${(search) => setQuery({ search, page: null }, true)} />
       <label>
