@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.client.admin.transactions import describe_transaction
+from fencepost.client.client import KafkaClient
 from fencepost.spark import ExactlyOnceSink, SinkError, configure
 from fencepost.testing import Broker
 from tests.e2e.conftest import Target
@@ -25,6 +29,7 @@ from tests.e2e.spark.streams import (
     wait_for,
     written,
 )
+from tests.e2e.spark.streams import run as run_sink
 
 pytestmark = pytest.mark.java
 
@@ -177,7 +182,22 @@ def test_a_query_that_is_stopped_while_its_function_writes_a_plain_frame_has_not
     assert values(servers, topic) == []
 
 
-def test_two_running_queries_cannot_have_one_transactional_id(
+@pytest.mark.engines
+@pytest.mark.timeout(300)
+def test_a_program_that_ends_with_its_query_leaves_no_error_behind(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
+) -> None:
+    """Spark reports the end of the query to a Python process that may be gone."""
+    topic, program = create_topic(broker.bootstrap_servers, unique("ending")), Path(__file__).with_name("ending_job.py")
+    lines.add_batch()
+    job = (sys.executable, program, broker.bootstrap_servers, topic, lines.folder, tmp_path / "checkpoint")
+    done = subprocess.run([str(part) for part in job], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Exception" not in done.stderr
+    assert values(broker.bootstrap_servers, topic) == sorted(lines.all)
+
+
+def test_two_running_queries_cannot_have_one_transactional_id_unless_one_takes_over_the_others_checkpoint(
     spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
@@ -186,14 +206,38 @@ def test_two_running_queries_cannot_have_one_transactional_id(
     frame = stream(spark, lines)
     first = writer(frame, servers, id_, topic, tmp_path / "first").trigger(processingTime="0 seconds").start()
     try:
+        with pytest.raises(Exception, match=f"{id_} is in use by query {first.id}, which runs in this process"):
+            writer(frame, servers, id_, topic, tmp_path / "second").start()
         first.processAllAvailable()
+        sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
         with pytest.raises(Exception, match="is in use by another sink of this process"):
-            run(frame, servers, id_, topic, tmp_path / "second")
+            run_sink(frame, sink, tmp_path / "second")
         lines.add_batch()
         first.processAllAvailable()
+        lines.add_batch()
+        assert run(frame, servers, id_, topic, tmp_path / "first") == [(2, "committed", 40)], "Spark stops the first"
+        assert not first.isActive
     finally:
         first.stop()
     assert values(servers, topic) == sorted(lines.all)
+
+
+def test_a_missing_topic_is_found_before_the_id_is_taken_over(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
+) -> None:
+    servers, id_, topic = broker.bootstrap_servers, unique("missing"), unique("no-such-topic")
+    lines.add_batch()
+    frame = stream(spark, lines)
+    said = rf"{topic}: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist\n\nhint: create it"
+    with pytest.raises(Exception, match=said):
+        writer(frame, servers, id_, topic, tmp_path / "format").start()
+    sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
+    with pytest.raises(Exception, match=said):
+        run_sink(frame, sink, tmp_path / "sink")
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        assert describe_transaction(client, id_)[1] is None
+    create_topic(servers, topic)
+    assert run(frame, servers, id_, topic, tmp_path / "format") == [(0, "committed", 40)]
 
 
 def test_a_frame_is_written_with_sparks_own_option_names_and_columns(

@@ -40,9 +40,8 @@ public final class FencepostProvider implements DataSourceRegister, StreamSinkPr
         }
         Map<String, String> options = CollectionConverters.asJava(parameters);
         PythonSink python = PythonSides.of(context.sparkSession()).open(Answer.asJson(options));
-        Answer.metricsOf(python.check());
-        String id = options.getOrDefault("transactional.id", options.get("kafka.transactional.id"));
-        return new MicroBatchSink("fencepost[" + id + "]", python, context.sparkSession());
+        Answer.metricsOf(python.check(context.sparkSession()));
+        return new MicroBatchSink(python.name(), python, context.sparkSession());
     }
 
     @Override

@@ -7,6 +7,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.execution.streaming.Sink;
 import org.apache.spark.sql.streaming.StreamingQueryListener;
+import py4j.Py4JException;
 
 /** Hands each micro-batch of a query to Python, as foreachBatch does. */
 final class MicroBatchSink implements Sink, ReportsSinkMetrics {
@@ -74,7 +75,11 @@ final class MicroBatchSink implements Sink, ReportsSinkMetrics {
         public void onQueryTerminated(QueryTerminatedEvent event) {
             if (event.runId().toString().equals(runId)) {
                 session.streams().removeListener(this);
-                python.close();
+                try {
+                    python.close();
+                } catch (Py4JException e) {
+                    // The program ended with its query, so there is nothing left to close.
+                }
             }
         }
     }

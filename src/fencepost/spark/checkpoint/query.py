@@ -110,6 +110,23 @@ def refuse_inside_foreach_batch(session: Any) -> None:
         )
 
 
+def query_with_sink(java_session: Any, jvm: Any, sink: str, checkpoint: str | None) -> str | None:
+    """The id of a running query whose sink has this description. None if there is none.
+
+    checkpoint: the checkpointLocation of a query that is about to start; None: not known. A running query with the same
+    one is no match: Spark stops it when the other one starts.
+    """
+    running = java_session.sharedState().activeStreamingQueries()
+    for query_id in running.keySet().toArray() if checkpoint is not None else ():
+        query = running.get(query_id)
+        if query is not None and query.sink().toString() == sink:
+            path = java_class(jvm, "org.apache.hadoop.fs.Path")(checkpoint)
+            files = path.getFileSystem(java_session.sessionState().newHadoopConf())
+            if files.makeQualified(path).toString() != query.resolvedCheckpointRoot():
+                return str(query_id.toString())
+    return None
+
+
 def _active_query(session: Any, query_id: str) -> Any:
     uuid = java_class(session._jvm, "java.util.UUID").fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BrokerError, Fenced
+from fencepost.client.failures import Fenced
 from fencepost.client.transaction import ProducerIdentity
-from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.files import has_gateway
@@ -156,14 +155,9 @@ class Attempts:
                 self._owner.add_partitions(partitions)
 
         def pin_allowed(topic: str) -> PinnedTopic:
-            try:
-                with used.waiting():
-                    self._access.require(to_write([topic], is_noted=is_noted))
-                    return pin(self._client, topic)
-            except BrokerError as e:
-                if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                raise BrokerError(e.code, e.about, "it does not exist\n\nhint: create it: the sink does not") from None
+            with used.waiting():
+                self._access.require(to_write([topic], is_noted=is_noted))
+                return pin(self._client, topic)
 
         tokens = self._client.tokens
         address = leases.open(table, touch, lambda must_abort: jobs.cancel_soon(), tokens)

@@ -31,7 +31,7 @@ from fencepost.spark.driver.remembered import OutputPlace, refuse_after_failure,
 from fencepost.spark.driver.time_used import Loss, TimeUsed
 from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
-from fencepost.spark.task.topics import patiently
+from fencepost.spark.task.topics import patiently, pin
 
 log = logging.getLogger("fencepost.spark")
 
@@ -79,6 +79,9 @@ class MicroBatchRunner:
             self._require(is_query=query is not None, token=token)
             if query is not None:
                 self._check_adoption(query)
+                if settings.topic is not None:
+                    with self._access.explained():
+                        pin(self._client, settings.topic)
             self.owner = self._take_over()
             patiently(self._client.refresh)  # For the id of the cluster.
         except BaseException:

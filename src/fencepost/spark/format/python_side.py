@@ -12,17 +12,23 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fencepost.client.failures import BadClientSetting, ClientError
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BadClientSetting, BrokerError, ClientError
+from fencepost.protocol import errors
+from fencepost.spark.checkpoint.query import query_with_sink
 from fencepost.spark.driver.dataframes import UnwritableFrame
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.failures import QueryStopped, SinkError
 from fencepost.spark.format.options import FormatOptions, parse_options
+from fencepost.spark.settings import SinkSettings
 from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.spark.task.topics import pin
 
 log = logging.getLogger("fencepost.spark")
 
 # Exceptions with a message for the user. Any other exception is shown with its traceback.
 EXPECTED = (SinkError, ClientError, UnwritableFrame)
+CHECKPOINT = "checkpointlocation"
 MODES = ("Append", "ErrorIfExists")
 
 
@@ -57,12 +63,16 @@ class PythonSink:
 
     def __init__(self, context: Any, given: Mapping[str, str]) -> None:
         self._context = context
+        self._given = given
         self._sink: ExactlyOnceSink | None = None
         self._session: Any = None  # All micro-batches of a query have the same.
-        self._problem = _answer(lambda: self._create(given))
 
-    def check(self) -> str:
-        return self._problem
+    def check(self, java_session: Any) -> str:
+        return _answer(lambda: self._create(java_session))
+
+    def name(self) -> str:
+        assert self._sink is not None, "the options are good"
+        return f"fencepost[{self._sink.transactional_id} in {self._sink.settings.bootstrap_servers}]"
 
     def addBatch(self, frame: Any, batch_id: int) -> str:  # noqa: N802 - the name in Java.
         return _answer(lambda: self._add_batch(frame, batch_id))
@@ -70,10 +80,23 @@ class PythonSink:
     def close(self) -> None:
         """Called when the query has ended. Gives up the transactional.id."""
         if self._sink is not None:
-            self._sink.close()
+            try:
+                self._sink.close()
+            except Exception:  # Spark's JVM has no use for it.
+                log.exception("the sink of transactional.id %s did not close", self._sink.transactional_id)
 
-    def _create(self, given: Mapping[str, str]) -> None:
-        self._sink = _sink_of(parse_options(given, is_stream=True))
+    def _create(self, java_session: Any) -> None:
+        """Raises BadClientSetting if the first micro-batch would be refused, as far as that is known now."""
+        self._sink = _sink_of(parse_options(self._given, is_stream=True))
+        checkpoint = next((value for name, value in self._given.items() if name.lower() == CHECKPOINT), None)
+        other = query_with_sink(java_session, self._context._jvm, self.name(), checkpoint)
+        if other is not None:
+            raise BadClientSetting(
+                f"transactional.id {self._sink.transactional_id} is in use by query {other}, which runs in this process"
+                "\n\nhint: stop that query, or give this one a transactional.id of its own"
+            )
+        if self._sink.settings.topic is not None:
+            _refuse_missing(self._sink.settings.topic, self._sink.settings)
 
     def _add_batch(self, java_frame: Any, batch_id: int) -> BatchProgress:
         assert self._sink is not None
@@ -83,6 +106,18 @@ class PythonSink:
 
     class Java:
         implements = ("fencepost.spark.format.PythonSink",)
+
+
+def _refuse_missing(topic: str, settings: SinkSettings) -> None:
+    """Whatever else keeps the sink from the topic is said in the first micro-batch, by which time it may be over."""
+    try:
+        with KafkaClient(settings.client) as client:
+            pin(client, topic, patience_s=0)
+    except BrokerError as e:
+        if e.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+            raise BadClientSetting(str(e)) from None
+    except ClientError:
+        pass
 
 
 def _sink_of(options: FormatOptions) -> ExactlyOnceSink:

@@ -24,8 +24,11 @@ class PinnedTopic(NamedTuple):
     partition_count: int
 
 
-def pin(client: KafkaClient, topic: str) -> PinnedTopic:
-    """The topic as it is now. Waits for a topic that was created a moment ago and is not known to every broker yet."""
+def pin(client: KafkaClient, topic: str, patience_s: float = METADATA_DEADLINE_S) -> PinnedTopic:
+    """The topic as it is now. Waits for a topic that was created a moment ago and is not known to every broker yet.
+
+    patience_s: how long to wait if no broker can be reached.
+    """
     began = time.monotonic()
     deadline = began + NEW_TOPIC_S
 
@@ -39,11 +42,13 @@ def pin(client: KafkaClient, topic: str) -> PinnedTopic:
 
     while True:
         try:
-            info = patiently(ask)
+            info = patiently(ask, patience_s)
             return PinnedTopic(info.topic_id, len(info.leaders))
         except BrokerError as e:
-            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > deadline:
+            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            if time.monotonic() > deadline:
+                raise BrokerError(e.code, e.about, "it does not exist\n\nhint: create it: the sink does not") from None
             time.sleep(PAUSE_S)
 
 
