@@ -16,8 +16,9 @@ from pathlib import Path
 
 JARS_VARIABLE = "FENCEPOST_SPARK_KAFKA_JARS"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# The only version of the 4.0 line whose jars are all published.
+# The only version of the 4.0 line whose jars are all published, and the PySpark that it is tested with.
 CONNECTOR_VERSION = "4.0.0"
+TESTED_PYSPARK = "4.0.5"
 
 
 def connector_version() -> str:
