@@ -11,7 +11,8 @@ from typing import Any
 
 from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import BadClientSetting, BrokerError, ClientError
+from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
@@ -376,6 +377,23 @@ def preview_starting_offsets(
         group = _lag_group(settings, source)
         assert group is not None, "the caller checks that group.id is set"
         return group.starting_offsets(topics, otherwise, had_a_predecessor=False, is_final=False)
+
+
+def refuse_missing_topic(settings: SinkSettings) -> None:
+    """Raises BadClientSetting if the output topic does not exist, when a query is about to start.
+
+    Any other problem with the topic may be over by the first micro-batch, which says what it is.
+    """
+    if settings.topic is None:
+        return
+    try:
+        with KafkaClient(settings.client) as client:
+            pin(client, settings.topic, patience_s=0)
+    except BrokerError as e:
+        if e.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+            raise BadClientSetting(str(e)) from None
+    except ClientError:
+        pass
 
 
 def describe_unnamed_adoption(settings: SinkSettings) -> str:

@@ -12,17 +12,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BadClientSetting, BrokerError, ClientError
-from fencepost.protocol import errors
+from fencepost.client.failures import BadClientSetting, ClientError
 from fencepost.spark.checkpoint.query import query_with_sink
 from fencepost.spark.driver.dataframes import UnwritableFrame
 from fencepost.spark.driver.progress import BatchProgress
+from fencepost.spark.driver.runner import refuse_missing_topic
 from fencepost.spark.failures import QueryStopped, SinkError
 from fencepost.spark.format.options import FormatOptions, parse_options
-from fencepost.spark.settings import SinkSettings
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task.topics import pin
 
 log = logging.getLogger("fencepost.spark")
 
@@ -95,8 +92,7 @@ class PythonSink:
                 f"transactional.id {self._sink.transactional_id} is in use by query {other}, which runs in this process"
                 "\n\nhint: stop that query, or give this one a transactional.id of its own"
             )
-        if self._sink.settings.topic is not None:
-            _refuse_missing(self._sink.settings.topic, self._sink.settings)
+        refuse_missing_topic(self._sink.settings)
 
     def _add_batch(self, java_frame: Any, batch_id: int) -> BatchProgress:
         assert self._sink is not None
@@ -106,18 +102,6 @@ class PythonSink:
 
     class Java:
         implements = ("fencepost.spark.format.PythonSink",)
-
-
-def _refuse_missing(topic: str, settings: SinkSettings) -> None:
-    """Whatever else keeps the sink from the topic is said in the first micro-batch, by which time it may be over."""
-    try:
-        with KafkaClient(settings.client) as client:
-            pin(client, topic, patience_s=0)
-    except BrokerError as e:
-        if e.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
-            raise BadClientSetting(str(e)) from None
-    except ClientError:
-        pass
 
 
 def _sink_of(options: FormatOptions) -> ExactlyOnceSink:
