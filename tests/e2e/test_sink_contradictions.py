@@ -320,7 +320,9 @@ class _Callable:
 
 
 @pytest.mark.parametrize(
-    "write", [_asynchronous, _generator, _asynchronous_generator, partial(_asynchronous), _Callable()], ids=repr
+    "write",
+    [_asynchronous, _generator, _asynchronous_generator, partial(_asynchronous), _Callable()],
+    ids=["asynchronous", "generator", "asynchronous generator", "partial", "object"],
 )
 def test_a_function_that_writes_only_when_it_is_awaited_is_refused_where_it_is_decorated(
     broker: Broker, query: Query, write: Callable[..., Awaitable[None] | Iterator[None]]
