@@ -189,12 +189,14 @@ class TransactionOwner:
 
         Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
         """
+        self._is_settled = False  # Also if it is interrupted after the answer, before the note is stored here.
         try:
             self._transaction.commit()
         except OutcomeUnknown as e:
             self._resolve(e, note)
         if isinstance(note, CommitNote) and topics:
             self.note, self._last_number = note, note.number
+        self._is_settled = True
 
     def _group_of(self, note: CommitNote | TokenNote) -> str:
         if isinstance(note, CommitNote):
