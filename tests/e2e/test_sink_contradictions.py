@@ -16,9 +16,10 @@ import pytest
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.transaction import Transaction
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.owner import TransactionOwner
-from fencepost.spark.failures import BatchRefused, SinkError
+from fencepost.spark.failures import BatchRefused, SinkError, SinkFenced
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic, is_free
@@ -211,10 +212,60 @@ def test_a_micro_batch_that_another_cluster_may_have_is_refused(
     assert values(broker) == ["a"]
 
 
+def test_a_refusal_does_not_let_the_transactional_id_change(broker: Broker, query: Query, tmp_path: Path) -> None:
+    """A user who is told that the checkpoint was set back may try this, and would write rows twice."""
+    run_once(broker, query, 0, ["a"])
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    for batch_id, value in ((1, "b"), (2, "c")):
+        run_once(broker, query, batch_id, [value])
+    shutil.rmtree(query.checkpoint)
+    (tmp_path / "copy").rename(query.checkpoint)
+    with pytest.raises(BatchRefused, match="the checkpoint was set back"):
+        run_once(broker, query, 1, ["b"])
+    with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
+        run_once(broker, query, 1, ["b"], transactional_id="changed")
+    assert values(broker) == ["a", "b", "c"]
+
+
+def test_a_micro_batch_that_failed_while_it_was_skipped_does_not_let_the_transactional_id_change(
+    broker: Broker, query: Query
+) -> None:
+    (query.checkpoint / "state").mkdir()
+    run_once(broker, query, 0, ["a"])
+    with pytest.raises(AttributeError, match="write"):  # For the state store; without Spark there is none.
+        run_once(broker, query, 0, ["a"])
+    with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
+        run_once(broker, query, 0, ["a"], transactional_id="changed")
+    assert values(broker) == ["a"]
+
+
+def test_a_function_with_two_sinks_goes_on_after_a_crash_and_a_failure(broker: Broker, query: Query) -> None:
+    """As for two clusters. Each sink is exactly once by itself."""
+
+    def run_both(batch_id: int, write: Callable[[Any, BatchTransaction], object] | None = None) -> None:
+        running = query.elsewhere()
+        first, second = (sink_of(broker.bootstrap_servers, query.checkpoint, transactional_id=id_) for id_ in "12")
+        try:
+            running.run(first, batch_id, [f"{batch_id} first"])
+            running.run(second, batch_id, [f"{batch_id} second"], write)
+        finally:
+            first.close()
+            second.close()
+
+    run_both(0)
+    with pytest.raises(ValueError, match="the first call fails"):
+        run_both(1, Flaky())
+    run_both(1)
+    query.age(2, 0)  # Spark has planned it, and then the driver was killed.
+    run_both(2)
+    run_both(2)
+    assert values(broker) == [f"{batch_id} {name}" for batch_id in range(3) for name in ("first", "second")]
+
+
 def test_a_damaged_memory_of_the_transactional_id_is_refused(broker: Broker, query: Query) -> None:
     run_once(broker, query, 0, ["a"])
     (query.checkpoint / "fencepost").write_text("{")
-    with pytest.raises(SinkError, match="expected a transactional"):
+    with pytest.raises(SinkError, match="expected transactional"):
         run_once(broker, query, 1, ["b"])
 
 
@@ -282,12 +333,28 @@ def test_a_later_run_does_not_go_on_after_a_failure_that_was_caught_either(broke
     with pytest.raises(ValueError, match="the first call fails"):
         query.run(sink, 0, ["a"], Flaky())
     sink.close()
-    with pytest.raises(BatchRefused, match="micro-batch 0 failed in an earlier run"):
-        run_once(broker, query, 1, ["b"])
+    for _ in range(2):  # The refusal is no way out either.
+        with pytest.raises(BatchRefused, match="micro-batch 0 failed in an earlier run"):
+            run_once(broker, query, 1, ["b"])
     (query.checkpoint / "offsets" / "1").unlink()
     assert run_once(broker, query, 0, ["a"]) == "committed"
     assert run_once(broker, query, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
+
+
+def test_a_driver_that_goes_on_after_it_was_fenced_tells_the_next_run(broker: Broker, query: Query) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    query.run(sink, 0, ["a"])
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        TransactionOwner(client, TRANSACTIONAL_ID, 60_000)  # Another driver, which ends before it writes anything.
+    with pytest.raises(SinkFenced):
+        query.run(sink, 1, ["b"])
+    with pytest.raises(SinkError, match=r"micro-batch 1 failed .SinkFenced"):
+        query.run(sink, 2, ["c"])
+    sink.close()
+    with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
+        run_once(broker, query, 2, ["c"])
+    assert values(broker) == ["a"]
 
 
 def test_a_failure_that_left_nothing_behind_lets_the_transactional_id_change(broker: Broker, query: Query) -> None:
@@ -334,3 +401,28 @@ def test_a_function_that_writes_only_when_it_is_awaited_is_refused_where_it_is_d
         query.run(sink, 0, ["a"], lambda *given: write(*given))
     sink.close()
     assert values(broker) == []
+
+
+# --- an interruption ------------------------------------------------------------------------------------------------
+
+
+def test_a_micro_batch_that_was_committed_just_before_an_interruption_is_not_run_again(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the answer to the commit and the line that stores it, with the same sink afterwards."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    query.run(sink, 0, ["a"])
+    commit = Transaction.commit
+
+    def interrupt(transaction: Transaction) -> NoReturn:
+        commit(transaction)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transaction, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        query.run(sink, 1, ["b"])
+    monkeypatch.undo()
+    query.restart()
+    assert query.run(sink, 1, ["b"]) == "skipped"
+    sink.close()
+    assert values(broker) == ["a", "b"]

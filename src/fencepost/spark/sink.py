@@ -115,7 +115,7 @@ class ExactlyOnceSink:
         self._lock = threading.Lock()
         self._key = (self.settings.bootstrap_servers, self.settings.transactional_id)
         self._runner: MicroBatchRunner | None = None
-        self._calls = Calls()
+        self._calls = Calls(self.settings.transactional_id)
         self._query: RunningQuery | None = None
         self._fenced: str | None = None
         self._metrics: Metrics | None = None
@@ -291,11 +291,9 @@ class ExactlyOnceSink:
         """Remembers how the call ends."""
         try:
             yield
-        except SinkFenced:
-            raise  # The micro-batch is the business of another driver, and so is what the checkpoint remembers.
         except BaseException as e:
-            settled = self._runner.place if self._runner is not None and self._runner.owner.is_settled else None
-            self._calls.fail(batch_id, e, settled=settled)
+            settled = self._runner.place if self._runner is not None and self._runner.has_left_nothing else None
+            self._calls.fail(batch_id, e, settled=settled, is_fenced=isinstance(e, SinkFenced))
             raise
         self._calls.succeed(batch_id)
 

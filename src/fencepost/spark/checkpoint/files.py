@@ -86,14 +86,17 @@ class HadoopFiles:
 class SessionFiles:
     """A checkpoint read with Spark's own file source, for sessions without a JVM. Each read runs a small job.
 
-    Spark cannot write a single file, so `write` does nothing.
+    Spark cannot write a single file, so what is written lasts as long as this object.
     """
 
     def __init__(self, session: Any, root: str) -> None:
         self._session = session
         self._root = root.rstrip("/")
+        self._written: dict[str, str] = {}
 
     def read(self, path: str) -> str | None:
+        if path in self._written:
+            return self._written[path]
         if not self.exists(path):
             return None
         rows = self._session.read.text(f"{self._root}/{path}", wholetext=True).collect()
@@ -113,7 +116,7 @@ class SessionFiles:
         return True
 
     def write(self, path: str, text: str) -> None:
-        pass
+        self._written[path] = text
 
 
 def files_of(session: Any, root: str) -> CheckpointFiles:

@@ -8,6 +8,7 @@ checkpoint remembers (`remembered.py`).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from fencepost.spark.checkpoint.query import RunningQuery
 from fencepost.spark.driver.remembered import (
@@ -26,7 +27,8 @@ log = logging.getLogger("fencepost.spark")
 class Calls:
     """Of one sink. A new run of the query begins anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, transactional_id: str) -> None:
+        self._transactional_id = transactional_id
         self._query: RunningQuery | None = None  # None: the last call did not find out which run it belongs to.
         self._done: int | None = None  # The last micro-batch that was written or skipped.
         self._failed: int | None = None  # The first one of this run that was not.
@@ -39,8 +41,7 @@ class Calls:
         """A call for a micro-batch. Raises SinkError."""
         is_new_run = self._query is None or self._query.run_id != query.run_id
         if is_new_run:
-            text = query.files.read(FILE)
-            self.remembered = decode_remembered(text) if text is not None else Remembered()
+            self.remembered = _read(query)
         if is_new_run and self._query is not None:
             self._done = self._failed = None
         self._query, self._has_begun = query, True
@@ -61,41 +62,53 @@ class Calls:
         return self._failed == batch_id and self._has_tried
 
     def run(self, place: OutputPlace) -> None:
-        """Before the first transaction of a run: the checkpoint tells the next run where this one writes."""
-        if self.remembered.place != place:
-            self._remember(Remembered(place, self.remembered.failed))
+        """Before a transaction: the checkpoint tells the next run where this one writes."""
+        assert self._query is not None, "a call has begun"
+        run_id = self._query.run_id
+        if self.remembered.begin(place, run_id) != self.remembered:
+            self._remember(lambda remembered: remembered.begin(place, run_id))
 
     def succeed(self, batch_id: int) -> None:
         self._done, self._failed, self._has_begun = batch_id, None, False
-        if self.remembered.failed is not None:
-            self._remember(Remembered(self.remembered.place))
+        if self.remembered.failed_for(self._transactional_id) is not None:
+            self._remember(lambda remembered: remembered.succeed(self._transactional_id))
 
-    def fail(self, batch_id: int, error: BaseException, *, settled: OutputPlace | None) -> None:
+    def fail(
+        self, batch_id: int, error: BaseException, *, settled: OutputPlace | None, is_fenced: bool = False
+    ) -> None:
         """Also for a call that ended before `begin`.
 
         settled: where nothing of the micro-batch is committed, and no transaction is open. None: that is not known.
+        is_fenced: another driver writes the micro-batch, and what the checkpoint remembers is its business, unless this
+        driver goes on to the next one.
         """
         has_begun, self._has_begun = self._has_begun, False
+        if self._failed is None and self._done != batch_id:
+            self._failed, self._has_tried = batch_id, has_begun
+            self._because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        failed = self._failed
         if not has_begun:
             self._query = None
-        if self._failed is not None or self._done == batch_id:
-            return
-        self._failed, self._has_tried = batch_id, has_begun
-        self._because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        if not has_begun:
-            return
-        place = self.remembered.place
-        try:
-            self._remember(Remembered(None if place == settled else place, batch_id))
-        except Exception as e:
-            log.warning(
-                "the checkpoint cannot remember that micro-batch %d failed, so the next run would not notice if your "
-                "function caught the exception: %s",
-                batch_id,
-                e,
-            )
+        elif failed is not None and not (is_fenced and batch_id == failed):
+            try:
+                self._remember(lambda remembered: remembered.fail(self._transactional_id, failed), settled)
+            except Exception as e:
+                log.warning(
+                    "the checkpoint cannot remember that micro-batch %d failed, so the next run would not notice if "
+                    "your function caught the exception: %s",
+                    failed,
+                    e,
+                )
 
-    def _remember(self, remembered: Remembered) -> None:
+    def _remember(self, change: Callable[[Remembered], Remembered], settled: OutputPlace | None = None) -> None:
         assert self._query is not None, "a call has begun"
-        self._query.files.write(FILE, encode_remembered(remembered))
-        self.remembered = remembered
+        before = _read(self._query)  # Another sink of the function may have changed it.
+        after = change(before) if settled is None else change(before).end(settled)
+        if after != before:
+            self._query.files.write(FILE, encode_remembered(after))
+        self.remembered = after
+
+
+def _read(query: RunningQuery) -> Remembered:
+    text = query.files.read(FILE)
+    return decode_remembered(text) if text is not None else Remembered()

@@ -2,7 +2,7 @@
 
 The transactional.id and the cluster that the query writes to: commit notes are found by both, so they cannot tell that
 one of them has changed. A run that starts after a crash with another transactional.id does not fence the interrupted
-run, nor does it find out what that run committed.
+run, nor does it find out what that run committed. A function that calls several sinks writes to several places.
 
 The micro-batch that failed last: Spark takes it for written if the user's function catches the exception.
 """
@@ -10,7 +10,8 @@ The micro-batch that failed last: Spark takes it for written if the user's funct
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fencepost.spark.checkpoint.offsets import BadCheckpoint
 from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
@@ -22,49 +23,93 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Where a query writes."""
+    """Where a sink writes."""
 
     transactional_id: str
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """Of a place, by the last run that began a transaction there."""
+
+    run_id: str
+    is_ended: bool = False  # Nothing of the last micro-batch is committed there, and no transaction is open.
+
+
+@dataclass(frozen=True, slots=True)
 class Remembered:
-    place: OutputPlace | None = None  # None: no run has written, or the last one ended all that it had begun.
-    failed: int | None = None
+    used: Mapping[OutputPlace, Use] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)  # By transactional.id, the first micro-batch that failed.
+
+    def failed_for(self, transactional_id: str) -> int | None:
+        """The failure that a sink has to mind: its own, or of an id that has written nothing, and may have been its."""
+        return min((self.failed[id_] for id_ in self.failed.keys() - self._others(transactional_id)), default=None)
+
+    def begin(self, place: OutputPlace, run_id: str) -> Remembered:
+        """Before the first transaction of a run in this place. What failed before has been considered.
+
+        A place that is new replaces those that this run has not used: the id was changed, or the cluster.
+        """
+        kept = {p: use for p, use in self.used.items() if place in self.used or use.run_id == run_id}
+        return Remembered({**kept, place: Use(run_id)}, self.failed).succeed(place.transactional_id)
+
+    def succeed(self, transactional_id: str) -> Remembered:
+        others = self._others(transactional_id)
+        return Remembered(self.used, {id_: batch_id for id_, batch_id in self.failed.items() if id_ in others})
+
+    def fail(self, transactional_id: str, batch_id: int) -> Remembered:
+        """The first one counts: a later one may be the refusal to go on without it."""
+        first = min(batch_id, self.failed.get(transactional_id, batch_id))
+        return Remembered(self.used, {**self.failed, transactional_id: first})
+
+    def end(self, place: OutputPlace) -> Remembered:
+        ended = {place: Use(self.used[place].run_id, is_ended=True)} if place in self.used else {}
+        return Remembered({**self.used, **ended}, self.failed)
+
+    def _others(self, transactional_id: str) -> set[str]:
+        """The ids of the query's other sinks."""
+        return {place.transactional_id for place in self.used} - {transactional_id}
 
 
 def encode_remembered(remembered: Remembered) -> str:
-    id_, cluster = (
-        (remembered.place.transactional_id, remembered.place.cluster_id) if remembered.place else (None, None)
-    )
-    return json.dumps(
-        {"fencepost": VERSION, "transactional.id": id_, "cluster": cluster, "failed": remembered.failed}, indent=1
-    )
+    places = [
+        {"transactional.id": p.transactional_id, "cluster": p.cluster_id, "run": use.run_id, "ended": use.is_ended}
+        for p, use in remembered.used.items()
+    ]
+    return json.dumps({"fencepost": VERSION, "places": places, "failed": remembered.failed}, indent=1)
 
 
 def decode_remembered(text: str) -> Remembered:
     """Raises BadCheckpoint: what the checkpoint remembers is not known, and must not be guessed."""
     try:
         document = json.loads(text)
-        version, id_, cluster = document["fencepost"], document["transactional.id"], document["cluster"]
-        failed = document["failed"]
+        version, failed = document["fencepost"], dict(document["failed"])
+        used = {
+            OutputPlace(place["transactional.id"], place["cluster"]): Use(place["run"], place["ended"])
+            for place in document["places"]
+        }
     except (ValueError, LookupError, TypeError):
         version = None
-    if version == VERSION and (failed is None or type(failed) is int):
-        if isinstance(id_, str) and isinstance(cluster, str):
-            return Remembered(OutputPlace(id_, cluster), failed)
-        if id_ is None and cluster is None:
-            return Remembered(None, failed)
+    if (
+        version == VERSION
+        and all(
+            isinstance(said, str) for p, use in used.items() for said in (p.transactional_id, p.cluster_id, use.run_id)
+        )
+        and all(isinstance(use.is_ended, bool) for use in used.values())
+        and all(type(batch_id) is int for batch_id in failed.values())
+    ):
+        return Remembered(used, failed)
     raise BadCheckpoint(
-        f"file {FILE} of the checkpoint: expected a transactional.id and a cluster, found {text[:200]!r}\n\nhint: "
+        f"file {FILE} of the checkpoint: expected transactional.ids and clusters, found {text[:200]!r}\n\nhint: "
         "delete the file if neither has changed since the last run, and that run ended without an exception"
     )
 
 
-def refuse_another_place(batch_id: int, before: OutputPlace | None, now: OutputPlace) -> Refuse | None:
-    """For a micro-batch of an earlier run, which may have committed it, or left its transaction open."""
-    if before is None or before == now:
+def refuse_another_place(batch_id: int, used: Mapping[OutputPlace, Use], now: OutputPlace) -> Refuse | None:
+    """For a micro-batch of an earlier run, which may have committed it elsewhere, or left its transaction open."""
+    before = next((place for place, use in used.items() if not use.is_ended), None)
+    if before is None or now in used:
         return None
     if before.transactional_id != now.transactional_id:
         setting, was, is_ = "transactional.id", before.transactional_id, now.transactional_id
@@ -97,8 +142,9 @@ def refuse_after_failure(
         return None
     return Refuse(
         f"micro-batch {batch_id} is not written, because micro-batch {failed} failed in an earlier run, and that run's "
-        f"function caught the exception, so Spark took it for written{rewind_hint(failed, checkpoint)}; or set "
-        f"skip_batch={failed} to leave it out"
+        f"function caught the exception, so Spark took it for written{rewind_hint(failed, checkpoint)}. If another "
+        f"program has written it since (Spark's own sink, or an older version of this one), or it is to be left out, "
+        f"set skip_batch={failed}"
     )
 
 

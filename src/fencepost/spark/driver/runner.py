@@ -22,7 +22,7 @@ from fencepost.spark.driver.adoption import ended_by_note, refuse_another_query,
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.calls import Calls
-from fencepost.spark.driver.commit_note import CommitNote, TokenNote
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 from fencepost.spark.driver.decision import SKIP, decide, decide_token, known_retention_ms, warn_of_token_retention
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
@@ -93,6 +93,8 @@ class MicroBatchRunner:
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
         self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
+        # The commit note by which the last micro-batch was to run. Empty: it was refused or skipped.
+        self._runs_after: tuple[CommitNote | UnreadableNote | None, ...] = ()
         self._has_warned = False
         self._has_checked_tokens = False
 
@@ -147,7 +149,7 @@ class MicroBatchRunner:
 
     def run_batch(self, query: RunningQuery, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
-        self._query = query
+        self._query, self._runs_after = query, ()
         self.attempts.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
@@ -201,9 +203,10 @@ class MicroBatchRunner:
         """
         assert self._query is not None, "a micro-batch is of a query"
         remembered, note = self._calls.remembered, self.owner.note
+        self._runs_after = ()
         left_out = refuse_after_failure(
             batch_id,
-            remembered.failed,
+            remembered.failed_for(self._settings.transactional_id),
             note,
             planned.query_id,
             self._query.checkpoint,
@@ -220,7 +223,7 @@ class MicroBatchRunner:
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
             was_registered_anew=self.owner.was_registered_anew,
-            moved=refuse_another_place(batch_id, remembered.place, self.place),
+            moved=refuse_another_place(batch_id, remembered.used, self.place),
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
@@ -230,7 +233,15 @@ class MicroBatchRunner:
         if isinstance(note, CommitNote) and note.query_id not in (planned.query_id, self._adopted):
             self._check_start(batch_id, planned, note, self._query)
             self._adopted = note.query_id
-        return decision is SKIP
+        if decision is SKIP:
+            return True
+        self._runs_after = (note,)
+        return False
+
+    @property
+    def has_left_nothing(self) -> bool:
+        """Is it known that nothing of the last micro-batch is committed, and that no transaction is open?"""
+        return self.owner.is_settled and self._runs_after == (self.owner.note,)
 
     def _check_start(self, batch_id: int, planned: Planned, note: CommitNote, query: RunningQuery) -> None:
         """Raises BatchRefused if a query that adopts another one does not start where that one ended.

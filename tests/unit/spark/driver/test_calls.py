@@ -6,10 +6,11 @@ import pytest
 
 from fencepost.spark.checkpoint.query import RunningQuery
 from fencepost.spark.driver.calls import Calls
-from fencepost.spark.driver.remembered import OutputPlace, Remembered, decode_remembered
-from fencepost.spark.failures import SinkError
+from fencepost.spark.driver.remembered import OutputPlace, Remembered, Use, decode_remembered
+from fencepost.spark.failures import SinkError, SinkFenced
 
-PLACE = OutputPlace("refunds-1", "Kq9S")
+ID = "refunds-1"
+PLACE = OutputPlace(ID, "Kq9S")
 
 
 class Files:
@@ -54,7 +55,7 @@ def call(calls: Calls, query: RunningQuery, batch_id: int, error: Exception | No
 
 
 def test_a_second_call_for_a_micro_batch_that_was_written_is_refused(files: Files) -> None:
-    calls, query = Calls(), run(files)
+    calls, query = Calls(ID), run(files)
     call(calls, query, 3)
     for _ in range(2):
         with pytest.raises(SinkError, match="was called for micro-batch 3 before") as refused:
@@ -64,18 +65,18 @@ def test_a_second_call_for_a_micro_batch_that_was_written_is_refused(files: File
 
 
 def test_a_call_after_one_that_failed_is_another_try(files: Files) -> None:
-    calls, query = Calls(), run(files)
+    calls, query = Calls(ID), run(files)
     call(calls, query, 3, ValueError("no"))
     calls.begin(query, 3)
     assert calls.is_again(3)
     calls.succeed(3)
     calls.begin(query, 4)
     assert not calls.is_again(4)
-    assert calls.remembered.failed is None
+    assert not calls.remembered.failed
 
 
 def test_every_micro_batch_after_a_failed_one_is_refused_with_the_first_failure(files: Files) -> None:
-    calls, query = Calls(), run(files)
+    calls, query = Calls(ID), run(files)
     call(calls, query, 3, ValueError("no space\nhint: buy some"))
     for batch_id in (4, 5):
         with pytest.raises(SinkError, match=r"micro-batch 3 failed \(ValueError: no space\)") as refused:
@@ -84,11 +85,11 @@ def test_every_micro_batch_after_a_failed_one_is_refused_with_the_first_failure(
             refused.value
         )
         calls.fail(batch_id, refused.value, settled=PLACE)
-    assert files.remembered() == Remembered(None, failed=3)
+    assert files.remembered() == Remembered({PLACE: Use("run-1", is_ended=True)}, {ID: 3})
 
 
 def test_a_call_that_failed_before_it_knew_its_query_counts(files: Files) -> None:
-    calls = Calls()
+    calls = Calls(ID)
     call(calls, run(files, "an earlier run"), 2)
     calls.fail(3, ValueError("who calls?"), settled=None)
     with pytest.raises(SinkError, match="micro-batch 3 failed"):
@@ -96,7 +97,7 @@ def test_a_call_that_failed_before_it_knew_its_query_counts(files: Files) -> Non
 
 
 def test_a_new_run_of_the_query_begins_anew(files: Files) -> None:
-    calls = Calls()
+    calls = Calls(ID)
     call(calls, run(files), 3, ValueError("no"))
     calls.begin(run(files, "run-2"), 3)
     assert not calls.is_again(3), "Spark computes everything anew"
@@ -104,34 +105,72 @@ def test_a_new_run_of_the_query_begins_anew(files: Files) -> None:
     call(calls, run(files, "run-3"), 3)  # Spark did not record it.
 
 
-@pytest.mark.parametrize(("settled", "place"), [(PLACE, None), (None, PLACE)], ids=["settled", "unknown"])
-def test_the_checkpoint_remembers_the_failure_and_the_place_only_if_something_may_be_left_there(
-    files: Files, settled: OutputPlace | None, place: OutputPlace | None
+@pytest.mark.parametrize("settled", [PLACE, None], ids=["settled", "unknown"])
+def test_the_checkpoint_remembers_the_failure_and_whether_something_may_be_left_in_the_place(
+    files: Files, settled: OutputPlace | None
 ) -> None:
-    calls, query = Calls(), run(files)
+    calls, query = Calls(ID), run(files)
     call(calls, query, 2)
-    assert files.remembered() == Remembered(PLACE)
+    assert files.remembered() == Remembered({PLACE: Use("run-1")})
     calls.begin(query, 3)
     calls.run(PLACE)
     calls.fail(3, ValueError("no"), settled=settled)
-    assert files.remembered() == Remembered(place, failed=3)
-    later = Calls()
+    assert files.remembered() == Remembered({PLACE: Use("run-1", is_ended=settled == PLACE)}, {ID: 3})
+    later = Calls(ID)
     call(later, run(files, "run-2"), 3)
-    assert files.remembered() == Remembered(PLACE)
+    assert files.remembered() == Remembered({PLACE: Use("run-2")})
 
 
 def test_a_place_that_an_earlier_run_left_is_kept_until_its_micro_batch_is_settled(files: Files) -> None:
-    call(Calls(), run(files), 2)
-    calls, elsewhere = Calls(), OutputPlace("changed", "Kq9S")
+    call(Calls(ID), run(files), 2)
+    calls, elsewhere = Calls("changed"), OutputPlace("changed", "Kq9S")
     calls.begin(run(files, "run-2"), 3)
     calls.fail(3, SinkError("refused"), settled=elsewhere)
-    assert files.remembered() == Remembered(PLACE, failed=3)
+    assert files.remembered() == Remembered({PLACE: Use("run-1")}, {"changed": 3})
+
+
+def test_the_refusal_to_go_on_after_a_failure_does_not_hide_that_failure(files: Files) -> None:
+    call(Calls(ID), run(files), 3, ValueError("no"))
+    calls = Calls(ID)
+    calls.begin(run(files, "run-2"), 4)
+    calls.fail(4, SinkError("refused"), settled=None)
+    assert calls.remembered.failed == {ID: 3}
+    calls.begin(run(files, "run-3"), 4)
+    calls.run(PLACE)  # The user has said that it may go on.
+    calls.fail(4, ValueError("no"), settled=None)
+    assert calls.remembered.failed == {ID: 4}
+
+
+def test_a_fenced_driver_leaves_what_the_checkpoint_remembers_to_the_other_one_until_it_goes_on(files: Files) -> None:
+    calls, query = Calls(ID), run(files)
+    call(calls, query, 2)
+    calls.begin(query, 3)
+    calls.fail(3, SinkFenced("fenced"), settled=None, is_fenced=True)
+    assert not calls.remembered.failed
+    with pytest.raises(SinkError, match="micro-batch 3 failed") as refused:
+        calls.begin(query, 4)
+    calls.fail(4, refused.value, settled=None)
+    assert calls.remembered.failed == {ID: 3}
+
+
+def test_the_sinks_of_one_function_do_not_overwrite_what_the_other_has_to_remember(files: Files) -> None:
+    second = OutputPlace("second", "Kq9S")
+    query = run(files)
+    call(Calls(ID), query, 2)
+    calls = Calls("second")
+    calls.begin(query, 2)
+    calls.run(second)
+    calls.fail(2, ValueError("no"), settled=second)
+    both = {PLACE: Use("run-1"), second: Use("run-1", is_ended=True)}
+    assert files.remembered() == Remembered(both, {"second": 2})
+    call(Calls(ID), run(files, "run-2"), 3)
+    assert files.remembered() == Remembered({**both, PLACE: Use("run-2")}, {"second": 2})
 
 
 def test_a_failure_is_told_though_the_checkpoint_cannot_remember_it(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls, query = Calls(), run(files)
+    calls, query = Calls(ID), run(files)
     calls.begin(query, 3)
     files.is_full = True
     calls.fail(3, ValueError("no"), settled=PLACE)
