@@ -134,6 +134,24 @@ def test_offsets_that_are_not_those_that_the_query_planned_are_refused(
     assert values(servers, topic) == []
 
 
+def test_a_micro_batch_of_an_earlier_run_counts_as_one_though_the_clock_of_that_run_was_ahead(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    """On another machine, with another transactional.id."""
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("out"))
+    frame = spark.readStream.format("text").load(str(lines.folder))
+    lines.add_batch(3)
+    run(frame, sinks(servers, unique("one"), topic=topic), checkpoint)
+    for path in (checkpoint / "commits").glob("*0*"):
+        path.unlink()  # As if the driver had been killed before Spark recorded the micro-batch.
+    sink = sinks(servers, unique("two"), topic=topic)
+    sink._created_ms = 0
+    with pytest.raises(Exception, match="was begun by an earlier run with"):
+        run(frame, sink, checkpoint)
+    assert values(servers, topic) == sorted(lines.all)
+
+
 def test_the_hint_for_a_lost_checkpoint_can_be_typed_as_options_of_the_format(
     kafka_source: Any, broker: Broker, unique: Unique, tmp_path: Path
 ) -> None:

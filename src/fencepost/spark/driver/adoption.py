@@ -109,4 +109,7 @@ def _starting_offsets(offsets: Mapping[TopicPartition, int] | None) -> str:
     """The option to type, wherever the offsets are known."""
     if not offsets:
         return " and, if the pipeline has a group.id, the sink's starting_offsets"
-    return f" and .option(\"startingOffsets\", '{json.dumps(nested(offsets))}') for its Kafka source"
+    topics = nested(offsets)
+    # Spark refuses a topic that the source does not read.
+    which = "its Kafka source" if len(topics) == 1 else "its Kafka sources, each with the topics that it reads"
+    return f" and .option(\"startingOffsets\", '{json.dumps(topics)}') for {which}"

@@ -8,6 +8,7 @@ checkpoint remembers (`remembered.py`).
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 
 from fencepost.spark.checkpoint.query import RunningQuery
@@ -22,6 +23,7 @@ from fencepost.spark.driver.remembered import (
 from fencepost.spark.failures import SinkError
 
 log = logging.getLogger("fencepost.spark")
+_changing = threading.Lock()  # A function may call its sinks in several threads.
 
 
 class Calls:
@@ -102,10 +104,11 @@ class Calls:
 
     def _remember(self, change: Callable[[Remembered], Remembered], settled: OutputPlace | None = None) -> None:
         assert self._query is not None, "a call has begun"
-        before = _read(self._query)  # Another sink of the function may have changed it.
-        after = change(before) if settled is None else change(before).end(settled)
-        if after != before:
-            self._query.files.write(FILE, encode_remembered(after))
+        with _changing:
+            before = _read(self._query)  # Another sink of the function may have changed it.
+            after = change(before) if settled is None else change(before).end(settled)
+            if after != before:
+                self._query.files.write(FILE, encode_remembered(after))
         self.remembered = after
 
 

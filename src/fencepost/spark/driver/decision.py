@@ -5,7 +5,8 @@ it:
 
     commit note                                    decision
     same query, an earlier micro-batch             run
-    same query, this micro-batch, same digest      skip, unless Spark planned it anew and its sources are not Kafka's
+    same query, this micro-batch, same digest      skip, unless Spark planned it anew, and its sources are not Kafka's
+                                                   or the query has state
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
     another query                                  see adoption.py
@@ -52,6 +53,8 @@ def decide(
     now_ms: int,
     retention_ms: int | None,
     created_ms: int,
+    was_planned_before: bool = False,
+    is_stateful: bool = False,
     was_registered_anew: bool = False,
     moved: Refuse | None = None,
     adopt: str | bool | None = None,
@@ -63,6 +66,8 @@ def decide(
     offsets: of the micro-batch, by the checkpoint.
     retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
     created_ms: when this sink was created. No earlier one has tried a micro-batch that Spark planned after that.
+    was_planned_before: by an earlier run of the query, whose clock may have been ahead. False: that is not known.
+    is_stateful: the query keeps state, so its rows may depend on the time of the plan (timers, timeouts).
     was_registered_anew: the id may have had another owner since then.
     moved: the refusal of a micro-batch of an earlier run, if that wrote to another place. See `remembered.py`.
     adopt: the id of the query whose work this query continues. True, which names none, adopts nothing.
@@ -72,11 +77,16 @@ def decide(
     if (refusal := refuse_another_query(note, query_id, adopt)) is not None:
         return refusal
     planned_ms = offsets.timestamp_ms
-    is_of_this_run = planned_ms is not None and planned_ms >= created_ms
+    is_of_this_sink = planned_ms is not None and planned_ms >= created_ms
+    is_of_this_run = is_of_this_sink and not was_planned_before
     decision: Decision = RUN
     if not isinstance(note, CommitNote) or note.query_id == query_id:
         age_ms = None if planned_ms is None else now_ms - planned_ms
-        decision = _by_note(note, batch_id, offsets, age_ms, retention_ms, is_of_this_run, was_registered_anew)
+        if note is None:
+            is_new = is_of_this_sink and not was_registered_anew
+            decision = _without_note(batch_id, age_ms, retention_ms, is_new, _choice(batch_id))
+        else:
+            decision = _by_note(note, batch_id, offsets, is_of_this_run, is_stateful)
     if decision is RUN and moved is not None and not is_of_this_run:
         decision = moved
     if isinstance(decision, Refuse) and run_batch == batch_id:
@@ -130,17 +140,13 @@ def _choice(batch_id: int) -> str:
 
 
 def _by_note(
-    note: CommitNote | UnreadableNote | None,
+    note: CommitNote | UnreadableNote,
     batch_id: int,
     offsets: MicroBatchOffsets,
-    age_ms: int | None,
-    retention_ms: int | None,
     is_of_this_run: bool,
-    was_registered_anew: bool,
+    is_stateful: bool,
 ) -> Decision:
     choice = _choice(batch_id)
-    if note is None:
-        return _without_note(batch_id, age_ms, retention_ms, is_of_this_run and not was_registered_anew, choice)
     if isinstance(note, UnreadableNote):
         return Refuse(
             f"it is not known whether micro-batch {batch_id} was committed: Kafka holds {note.text[:200]!r} where the "
@@ -163,15 +169,19 @@ def _by_note(
             f"the same rows. Running it may write rows twice, skipping it may lose rows{choice}"
         )
     was_planned_anew = is_of_this_run if note.planned_ms is None else note.planned_ms != offsets.timestamp_ms
-    if was_planned_anew and not offsets.identify_rows:
+    if was_planned_anew and (is_stateful or not offsets.identify_rows):
+        why = (
+            "they only count what comes, so the rows may be others: those that are in Kafka, and more that are not"
+            if not offsets.identify_rows
+            else "the query has state, so the rows may be others: timers and timeouts depend on the time of the plan"
+        )
         return Refuse(
             f"micro-batch {batch_id} is committed as Spark planned it {_time(note.planned_ms)}, but Spark planned it "
             f"anew {_time(offsets.timestamp_ms)}: the checkpoint was set back, by a restore or by a deleted "
-            f"offsets/{batch_id}. Its source offsets are the same, but they only count what comes, so the rows may be "
-            "others: those that are in Kafka, and more that are not. Running it may write rows twice, skipping it may "
-            "lose rows\n\nhint: restore the newer checkpoint; or start with a new checkpoint that reads only what is "
-            f"not in the output topics yet; or set run_batch={batch_id} to write the micro-batch as it is, or "
-            f"skip_batch={batch_id} to leave it out"
+            f"offsets/{batch_id}. Its source offsets are the same, but {why}. Running it may write rows twice, "
+            "skipping it may lose rows\n\nhint: restore the newer checkpoint; or start with a new checkpoint that "
+            f"reads only what is not in the output topics yet; or set run_batch={batch_id} to write the micro-batch as "
+            f"it is, or skip_batch={batch_id} to leave it out"
         )
     return SKIP
 

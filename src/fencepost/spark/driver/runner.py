@@ -16,7 +16,13 @@ from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
-from fencepost.spark.checkpoint.query import RunningQuery, check_planned, connect_query, running_query
+from fencepost.spark.checkpoint.query import (
+    RunningQuery,
+    check_planned,
+    connect_query,
+    is_read_from_checkpoint,
+    running_query,
+)
 from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.adoption import ended_by_note, refuse_another_query, refuse_another_start
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
@@ -95,6 +101,7 @@ class MicroBatchRunner:
         self._adopted: str | None = None  # The query whose work this one continues, once that was found to fit.
         # The commit note by which the last micro-batch was to run. Empty: it was refused or skipped.
         self._runs_after: tuple[CommitNote | UnreadableNote | None, ...] = ()
+        self._planning_run: str | None = None  # The run of the query that was seen to plan.
         self._has_warned = False
         self._has_checked_tokens = False
 
@@ -222,6 +229,8 @@ class MicroBatchRunner:
             now_ms=now_ms(),
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
+            was_planned_before=self._was_planned_before(planned.run_id, self._query),
+            is_stateful=planned.is_stateful,
             was_registered_anew=self.owner.was_registered_anew,
             moved=refuse_another_place(batch_id, remembered.used, self.place),
             adopt=self._choices.adopt,
@@ -242,6 +251,12 @@ class MicroBatchRunner:
     def has_left_nothing(self) -> bool:
         """Is it known that nothing of the last micro-batch is committed, and that no transaction is open?"""
         return self.owner.is_settled and self._runs_after == (self.owner.note,)
+
+    def _was_planned_before(self, run_id: str, query: RunningQuery) -> bool:
+        """Did an earlier run of the query plan the micro-batch? False also if that is not known."""
+        if self._planning_run != run_id and not is_read_from_checkpoint(query):
+            self._planning_run = run_id  # From now on it plans every micro-batch.
+        return self._planning_run != run_id
 
     def _check_start(self, batch_id: int, planned: Planned, note: CommitNote, query: RunningQuery) -> None:
         """Raises BatchRefused if a query that adopts another one does not start where that one ended.

@@ -35,6 +35,8 @@ def decide_for(
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
     is_new: bool = False,
+    was_planned_before: bool = False,
+    is_stateful: bool = False,
     source: SourceEnd = KAFKA,
     moved: Refuse | None = None,
     adopt: str | bool | None = None,
@@ -50,6 +52,8 @@ def decide_for(
         now_ms=NOW_MS,
         retention_ms=retention_ms,
         created_ms=(planned_ms or 0) if is_new else (planned_ms or 0) + 1,
+        was_planned_before=was_planned_before,
+        is_stateful=is_stateful,
         moved=moved,
         adopt=adopt,
         run_batch=run_batch,
@@ -146,6 +150,7 @@ def test_what_is_not_known_is_not_guessed() -> None:
 
 def test_a_micro_batch_that_this_run_planned_needs_no_note_while_one_that_waited_too_long_does() -> None:
     assert decide_for(None, 0, retention_ms=None, is_new=True) is RUN
+    assert decide_for(None, 0, retention_ms=None, is_new=True, was_planned_before=True) is RUN, "with the same sink"
     assert isinstance(decide_for(None, 7, age_ms=2 * WEEK_MS, is_new=True), Refuse)
 
 
@@ -221,6 +226,7 @@ def test_a_committed_micro_batch_that_spark_planned_anew_is_skipped_only_if_its_
     assert "run_batch=7" in said
     assert "skip_batch=7" in said
     assert decide_for(note, 7, source=FILES, is_new=is_new, run_batch=7) is RUN
+    assert "timers and timeouts depend on" in reason(decide_for(note, 7, source=KAFKA, is_new=is_new, is_stateful=True))
 
 
 def test_a_micro_batch_that_an_earlier_run_began_in_another_place_is_refused_unless_its_note_is_here() -> None:
@@ -230,6 +236,8 @@ def test_a_micro_batch_that_an_earlier_run_began_in_another_place_is_refused_unl
         assert decide_for(before, 7, moved=MOVED, adopt=OTHER, run_batch=7) is RUN
         assert decide_for(before, 7, moved=MOVED, adopt=OTHER, skip_batch=7) is SKIP
         assert decide_for(before, 7, moved=MOVED, adopt=OTHER, is_new=True) is RUN, "no earlier run can have begun it"
+        ahead = decide_for(before, 7, moved=MOVED, adopt=OTHER, is_new=True, was_planned_before=True)
+        assert ahead == MOVED, "the clock of the earlier run was ahead"
     assert decide_for(CommitNote(QUERY, 7, DIGEST, planned_ms=NOW_MS), 7, moved=MOVED) is SKIP
 
 
