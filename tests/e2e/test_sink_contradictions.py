@@ -10,6 +10,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from traceback import format_exception
 from typing import Any, NoReturn
 
 import pytest
@@ -347,8 +348,11 @@ def test_a_driver_that_goes_on_after_it_was_fenced_tells_the_next_run(broker: Br
     query.run(sink, 0, ["a"])
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         TransactionOwner(client, TRANSACTIONAL_ID, 60_000)  # Another driver, which ends before it writes anything.
-    with pytest.raises(SinkFenced):
+    with pytest.raises(SinkFenced) as fenced:
         query.run(sink, 1, ["b"])
+    assert "direct cause" not in "".join(format_exception(fenced.value)), (
+        "Spark would print all of it before the message"
+    )
     with pytest.raises(SinkError, match=r"micro-batch 1 failed .SinkFenced"):
         query.run(sink, 2, ["c"])
     sink.close()

@@ -284,6 +284,10 @@ class ExactlyOnceSink:
         except BaseException as e:
             if self._metrics is not None and isinstance(e, Exception) and not isinstance(e, QueryStopped):
                 self._metrics.observe_failure(self.transactional_id)
+            if isinstance(e, SinkError) and e.__cause__ is not None:
+                # The message says it all. Spark prints every exception of the chain, twice, and the message last.
+                log.debug("%s: the cause of the error that follows", self.transactional_id, exc_info=e.__cause__)
+                e.__cause__ = None
             raise
 
     @contextmanager
