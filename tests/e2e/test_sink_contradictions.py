@@ -334,9 +334,9 @@ def test_a_later_run_does_not_go_on_after_a_failure_that_was_caught_either(broke
     with pytest.raises(ValueError, match="the first call fails"):
         query.run(sink, 0, ["a"], Flaky())
     sink.close()
-    for _ in range(2):  # The refusal is no way out either.
+    for id_ in (TRANSACTIONAL_ID, TRANSACTIONAL_ID, "changed"):  # Neither the refusal nor another id is a way out.
         with pytest.raises(BatchRefused, match="micro-batch 0 failed in an earlier run"):
-            run_once(broker, query, 1, ["b"])
+            run_once(broker, query, 1, ["b"], transactional_id=id_)
     (query.checkpoint / "offsets" / "1").unlink()
     assert run_once(broker, query, 0, ["a"]) == "committed"
     assert run_once(broker, query, 1, ["b"]) == "committed"

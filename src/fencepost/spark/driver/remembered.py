@@ -68,8 +68,9 @@ class Remembered:
         return Remembered({**self.used, **ended}, self.failed)
 
     def _others(self, transactional_id: str) -> set[str]:
-        """The ids of the query's other sinks."""
-        return {place.transactional_id for place in self.used} - {transactional_id}
+        """The ids of the query's other sinks. A new id may be that of another sink, or replace any of them."""
+        used = {place.transactional_id for place in self.used}
+        return used - {transactional_id} if transactional_id in used else set()
 
 
 def encode_remembered(remembered: Remembered) -> str:

@@ -88,6 +88,7 @@ def test_a_failure_counts_for_its_own_id_and_one_of_an_id_that_never_wrote_for_e
     elsewhere = remembered.fail("changed", 2)
     assert (elsewhere.failed_for("second"), elsewhere.failed_for("refunds-1")) == (2, 2)
     assert elsewhere.succeed("refunds-1").failed == {"second": 3}, "the id was set back"
+    assert remembered.failed_for("new") == 3, "it may replace the one that failed"
 
 
 def test_a_micro_batch_after_one_that_failed_in_an_earlier_run_is_refused() -> None:
