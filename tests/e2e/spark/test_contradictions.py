@@ -152,7 +152,7 @@ def test_a_micro_batch_of_an_earlier_run_counts_as_one_though_the_clock_of_that_
     assert values(servers, topic) == sorted(lines.all)
 
 
-def test_the_hint_for_a_lost_checkpoint_can_be_typed_as_options_of_the_format(
+def test_the_hint_for_a_lost_checkpoint_can_be_typed_as_options_of_the_format_also_if_the_topic_has_grown(
     kafka_source: Any, broker: Broker, unique: Unique, tmp_path: Path
 ) -> None:
     servers, id_ = broker.bootstrap_servers, unique("lost")
@@ -172,13 +172,14 @@ def test_the_hint_for_a_lost_checkpoint_can_be_typed_as_options_of_the_format(
 
     orders.add(9)
     assert run_format("first") == ""
+    orders.add_partition()
     orders.add(8)
     refused = run_format("second")
     adopt = re.search(r'set adopt="(\S+)"', refused)
     offsets = re.search(r"""startingOffsets", '(.*?)'""", refused)
     assert adopt is not None, refused
     assert offsets is not None, refused
-    assert json.loads(offsets[1]) == {orders.topic: {"0": 5, "1": 4}}
+    assert json.loads(offsets[1]) == {orders.topic: {"0": 5, "1": 4, "2": -2}}
     assert "would be written twice" in run_format("second", adopt=adopt[1]), "with the checkpoint that was refused"
     assert "would be written twice" in run_format("third", adopt=adopt[1])
     assert run_format("fourth", offsets[1], adopt=adopt[1]) == ""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
@@ -42,7 +43,10 @@ class Orders:
         self.partitions = partitions
         self.all: list[str] = []
         self.ends = dict.fromkeys(range(partitions), 0)
-        self._producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 0})
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 0})
 
     def add(self, count: int) -> list[str]:
         """Spread evenly over the partitions, so that their ends are known."""
@@ -53,6 +57,13 @@ class Orders:
         assert self._producer.flush(30) == 0
         self.all += added
         return added
+
+    def add_partition(self) -> None:
+        self.ends[self.partitions] = 0
+        self.partitions += 1
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin.create_partitions([NewPartitions(self.topic, self.partitions)])[self.topic].result(30)
+        self._producer = self._new_producer()  # The old one learns of the partition only after minutes.
 
     def committed(self, group: str) -> dict[int, int]:
         """As `kafka-consumer-groups` asks for it."""

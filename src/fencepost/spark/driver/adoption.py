@@ -9,14 +9,20 @@ many partitions. There the consumer group tells, which moved in the same transac
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fencepost.counting import counted
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.checkpoint.offsets import BatchStart, nested
+from fencepost.spark.checkpoint.offsets import BatchStart, MicroBatchOffsets, nested
 from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
 from fencepost.spark.failures import Refuse
+
+UNUSED = "with a checkpoint that no run has used"
+ONLY_NEW_ROWS = (
+    "only rows that are not in the output topics yet (of files: move those that were read to another folder)"
+)
+EARLIEST = -2  # In Spark's option `startingOffsets`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,15 @@ def ended_by_note(note: CommitNote) -> AdoptedEnd:
 
 
 def refuse_another_query(
-    note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
+    note: CommitNote | UnreadableNote | None,
+    query_id: str,
+    adopt: str | bool | None,
+    planned: MicroBatchOffsets | None = None,
 ) -> Refuse | None:
-    """The last transaction was of a query that is neither this one nor the one to adopt."""
+    """The last transaction was of a query that is neither this one nor the one to adopt.
+
+    planned: a micro-batch of this query, if it is known.
+    """
     if not isinstance(note, CommitNote) or note.query_id in (query_id, adopt):
         return None
     # An answer that is left in the program must not fit the next checkpoint by accident, so it has to name the query.
@@ -44,10 +56,22 @@ def refuse_another_query(
     return Refuse(
         f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
         f"{named}: its checkpoint is new, or another query uses the same transactional.id"
-        f'\n\nhint: restore the old checkpoint; or, if this query is to take over, set adopt="{note.query_id}" and '
-        f"start it where the source offsets of the old one ended, with a checkpoint that no run has used"
-        f"{_starting_offsets(note.ends)}"
+        f"\n\nhint: restore the old checkpoint; or, if this query is to take over, {take_over_hint(note, planned)}"
     )
+
+
+def take_over_hint(note: CommitNote, planned: MicroBatchOffsets | None) -> str:
+    """How a query with a new checkpoint continues where the query of the note ended.
+
+    planned: a micro-batch of the query that is refused. It shows the kinds of the sources, and their partitions.
+    """
+    others = planned is not None and not planned.identify_rows
+    adopt = f'set adopt="{note.query_id}"'
+    if others and not note.ends:
+        return f"{adopt} and start it {UNUSED} and {ONLY_NEW_ROWS}"
+    start = _starting_offsets(note.ends, planned.consumed if planned is not None else ())
+    rest = f", and with {ONLY_NEW_ROWS} in its other sources" if others else ""
+    return f"{adopt} and start it where the source offsets of the old one ended, {UNUSED}{start}{rest}"
 
 
 def refuse_another_start(
@@ -66,8 +90,7 @@ def refuse_another_start(
         return Refuse(
             f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
             f"is to continue: only Kafka sources show that, and this query reads {', '.join(others)}. Rows that are in "
-            "the output topics would be written twice\n\nhint: make sure that the query reads only rows that are not "
-            f"there yet (of files: move those that were read to another folder); then {answer}"
+            f"the output topics would be written twice\n\nhint: start {UNUSED} and {ONLY_NEW_ROWS}, and {answer}"
         )
     if any(ended.digest in start.digests for start in starts):
         return None
@@ -76,7 +99,8 @@ def refuse_another_start(
         return None
     if not known and ended.offsets and any(start.offsets for start in starts):
         return None  # It reads other topics than the adopted query.
-    hint = f"start with a checkpoint that no run has used{_starting_offsets(ended.offsets)}; or {answer}"
+    places = {place for start in starts for place in start.offsets}
+    hint = f"start {UNUSED}{_starting_offsets(ended.offsets, places)}; or {answer}"
     if not known:
         return Refuse(
             f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
@@ -105,11 +129,17 @@ def _differing(start: Mapping[TopicPartition, int], ended: Mapping[TopicPartitio
     return sorted(place for place in start.keys() & ended.keys() if start[place] != ended[place])
 
 
-def _starting_offsets(offsets: Mapping[TopicPartition, int] | None) -> str:
-    """The option to type, wherever the offsets are known."""
+def _starting_offsets(offsets: Mapping[TopicPartition, int] | None, places: Collection[TopicPartition]) -> str:
+    """The option to type, wherever the offsets are known.
+
+    places: the partitions that the query reads. Spark wants the offset of each, also of those that are new.
+    """
     if not offsets:
         return " and, if the pipeline has a group.id, the sink's starting_offsets"
-    topics = nested(offsets)
+    is_same_source = {topic for topic, _ in places} & {topic for topic, _ in offsets}
+    new = [place for place in places if place not in offsets] if is_same_source else []
+    why = f" (-2: {counted(len(new), 'new partition')}, from the beginning)" if new else ""
+    topics = nested({**dict.fromkeys(new, EARLIEST), **offsets})
     # Spark refuses a topic that the source does not read.
     which = "its Kafka source" if len(topics) == 1 else "its Kafka sources, each with the topics that it reads"
-    return f" and .option(\"startingOffsets\", '{json.dumps(topics)}') for {which}"
+    return f" and .option(\"startingOffsets\", '{json.dumps(topics)}') for {which}{why}"

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
-from fencepost.spark.driver.adoption import refuse_another_query
+from fencepost.spark.driver.adoption import refuse_another_query, take_over_hint
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 from fencepost.spark.failures import Refuse
 
@@ -74,7 +74,7 @@ def decide(
     run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
     does not: a committed micro-batch is skipped in any case.
     """
-    if (refusal := refuse_another_query(note, query_id, adopt)) is not None:
+    if (refusal := refuse_another_query(note, query_id, adopt, offsets)) is not None:
         return refusal
     planned_ms = offsets.timestamp_ms
     is_of_this_sink = planned_ms is not None and planned_ms >= created_ms
@@ -158,15 +158,15 @@ def _by_note(
     if note.batch_id > batch_id:
         return Refuse(
             f"Kafka has micro-batch {note.batch_id} of this query, but Spark runs micro-batch {batch_id}: the "
-            "checkpoint was set back, by a restore or by deleted files. Running it would write rows twice\n\nhint: "
-            f"restore the newer checkpoint; or set run_batch={batch_id} to write it and those after it again, or "
-            f"skip_batch={batch_id} to leave it out"
+            "checkpoint was set back, by a restore or by deleted files. Running it may write rows twice, skipping it "
+            f"may lose rows{_ways_out(note, batch_id, offsets)}"
         )
     if note.digest != offsets.digest:
         return Refuse(
             f"micro-batch {batch_id} is committed with source offsets {note.digest}, but the checkpoint now has "
             f"{offsets.digest} for it: offsets/{batch_id} was deleted or changed, and the micro-batch no longer holds "
-            f"the same rows. Running it may write rows twice, skipping it may lose rows{choice}"
+            f"the same rows. Running it may write rows twice, skipping it may lose rows"
+            f"{_ways_out(note, batch_id, offsets)}"
         )
     was_planned_anew = is_of_this_run if note.planned_ms is None else note.planned_ms != offsets.timestamp_ms
     if was_planned_anew and (is_stateful or not offsets.identify_rows):
@@ -179,11 +179,18 @@ def _by_note(
             f"micro-batch {batch_id} is committed as Spark planned it {_time(note.planned_ms)}, but Spark planned it "
             f"anew {_time(offsets.timestamp_ms)}: the checkpoint was set back, by a restore or by a deleted "
             f"offsets/{batch_id}. Its source offsets are the same, but {why}. Running it may write rows twice, "
-            "skipping it may lose rows\n\nhint: restore the newer checkpoint; or start with a new checkpoint that "
-            f"reads only what is not in the output topics yet; or set run_batch={batch_id} to write the micro-batch as "
-            f"it is, or skip_batch={batch_id} to leave it out"
+            f"skipping it may lose rows{_ways_out(note, batch_id, offsets)}"
         )
     return SKIP
+
+
+def _ways_out(note: CommitNote, batch_id: int, offsets: MicroBatchOffsets) -> str:
+    """Of a checkpoint that was set back, so that no micro-batch of it is as it is in Kafka. The best first."""
+    return (
+        "\n\nhint: restore the newest checkpoint; or, if the query has no state, let a new one take over: "
+        f"{take_over_hint(note, offsets)}; or set run_batch={batch_id} to write the micro-batch as it is, or "
+        f"skip_batch={batch_id} to leave it out"
+    )
 
 
 def _time(ms: int | None) -> str:

@@ -15,7 +15,7 @@ from fencepost.client.failures import BadClientSetting, BrokerError, ClientError
 from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.files import has_gateway
-from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
+from fencepost.spark.checkpoint.offsets import BadCheckpoint, has_state, read_offsets, read_start
 from fencepost.spark.checkpoint.query import (
     RunningQuery,
     check_planned,
@@ -115,9 +115,15 @@ class MicroBatchRunner:
     def _check_adoption(self, query: RunningQuery) -> None:
         """Refuse a query that must not have the id, before it fences the query that has the id."""
         note = glance_at_note(self._client, self._settings.transactional_id)
-        refusal = refuse_another_query(note, query.query_id, self._choices.adopt)
-        if refusal is not None:
-            raise BatchRefused(refusal.reason)
+        if refuse_another_query(note, query.query_id, self._choices.adopt) is None:
+            return
+        try:
+            planned = read_offsets(query.files, 0, query.sources)  # Of a new checkpoint, the first micro-batch.
+        except BadCheckpoint:
+            planned = None
+        refusal = refuse_another_query(note, query.query_id, self._choices.adopt, planned)
+        assert refusal is not None, "it was refused before"
+        raise BatchRefused(refusal.reason)
 
     def has_ended_query(self) -> bool | None:
         """Has the run of the query ended? None if there is no query, but plain frames only.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.checkpoint.offsets import BatchStart
+from fencepost.spark.checkpoint.offsets import BatchStart, parse_offsets
 from fencepost.spark.driver.adoption import AdoptedEnd, refuse_another_query, refuse_another_start
 from fencepost.spark.driver.commit_note import CommitNote
 from fencepost.spark.failures import Refuse
@@ -95,3 +95,29 @@ def test_a_query_that_meets_the_work_of_another_one_is_told_how_to_continue_it()
     assert refused is not None
     assert f'set adopt="{OLD}"' in refused.reason
     assert """.option("startingOffsets", '{"in": {"0": 5}}')""" in refused.reason
+
+
+def test_the_option_to_type_has_the_partitions_that_are_new_because_spark_wants_every_one() -> None:
+    note = CommitNote(OLD, 7, DIGEST, ends={("in", 0): 5})
+    grown = parse_offsets('v1\n{}\n{"in":{"0":9,"1":4}}')
+    refused = refuse_another_query(note, NEW, None, grown)
+    assert refused is not None
+    assert """.option("startingOffsets", '{"in": {"0": 5, "1": -2}}')""" in refused.reason
+    assert "(-2: 1 new partition, from the beginning)" in refused.reason
+    elsewhere = refusal({("in", 0): 0, ("in", 1): 0}, {("in", 0): 5})
+    assert elsewhere is not None
+    assert """'{"in": {"0": 5, "1": -2}}'""" in elsewhere.reason
+    other = refuse_another_query(note, NEW, None, parse_offsets('v1\n{}\n{"other":{"0":9}}'))
+    assert other is not None
+    assert """'{"in": {"0": 5}}'""" in other.reason, "a query that reads another topic does not continue this one"
+
+
+def test_a_query_over_files_is_told_of_rows_and_not_of_offsets() -> None:
+    refused = refuse_another_query(CommitNote(OLD, 7, DIGEST), NEW, None, parse_offsets('v1\n{}\n{"logOffset":1}'))
+    assert refused is not None
+    assert "a checkpoint that no run has used and only rows that are not in the output topics yet" in refused.reason
+    assert "starting_offsets" not in refused.reason
+    unknown = refusal({}, {}, others=("FileStreamSource[file:/in]",))
+    assert unknown is not None
+    assert "a checkpoint that no run has used" in unknown.reason, "the refused one has planned the rows already"
+    assert "set run_batch=0" in unknown.reason

@@ -89,6 +89,17 @@ def test_a_checkpoint_that_was_set_back_is_refused() -> None:
     assert "Kafka has micro-batch 9 of this query, but Spark runs micro-batch 7" in said
 
 
+@pytest.mark.parametrize(("last", "digest"), [(9, DIGEST), (7, OTHER_DIGEST)])
+def test_a_checkpoint_that_was_set_back_is_refused_with_the_way_that_neither_doubles_nor_loses_rows(
+    last: int, digest: str
+) -> None:
+    said = reason(decide_for(CommitNote(QUERY, last, digest, ends={("in", 0): 5}), 7))
+    assert "restore the newest checkpoint" in said
+    assert f'set adopt="{QUERY}"' in said, "as for a lost checkpoint"
+    assert """.option("startingOffsets", '{"in": {"0": 5}}')""" in said
+    assert "Running it may write rows twice, skipping it may lose rows" in said
+
+
 @pytest.mark.parametrize("batch_id", [0, 7, 9])
 @pytest.mark.parametrize("digest", [DIGEST, OTHER_DIGEST])
 def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, digest: str) -> None:
