@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import Enum
 
+from fencepost.counting import counted
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.adoption import refuse_another_query, take_over_hint
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
@@ -241,5 +242,5 @@ def known_retention_ms(minutes: Iterable[str | None], by_user_ms: int | None) ->
 
 def _duration(ms: int) -> str:
     if ms < 2 * HOUR_MS:
-        return f"{max(ms, 0) // MINUTE_MS} minutes"
+        return counted(max(ms, 0) // MINUTE_MS, "minute")
     return f"{ms / DAY_MS:.1f} days" if ms >= 2 * DAY_MS else f"{ms / HOUR_MS:.1f} hours"
