@@ -120,8 +120,9 @@ def refuse_another_place(batch_id: int, used: Mapping[OutputPlace, Use], now: Ou
         f"micro-batch {batch_id} was begun by an earlier run with {setting} {was}, but this run has {setting} {is_}: "
         "it is not known whether that run committed it, and readers may wait for its open transaction\n\nhint: set "
         f"{setting} back, and change it after a clean stop; or end that transaction with `fencepost txn fence "
-        f"{before.transactional_id}`, look into the output topics, and set run_batch={batch_id} if the micro-batch is "
-        f"missing there, or skip_batch={batch_id} if it is there"
+        f"{before.transactional_id} --bootstrap HOST:PORT` (of a broker of cluster {before.cluster_id}), look into the "
+        f"output topics, and set run_batch={batch_id} if the micro-batch is missing there, or skip_batch={batch_id} "
+        "if it is there"
     )
 
 

@@ -70,7 +70,8 @@ def test_another_place_is_refused_with_both_values_and_the_way_out(now: OutputPl
     refused = refuse_another_place(7, {PLACE: Use("1")}, now)
     assert refused is not None
     assert said in refused.reason
-    assert "fencepost txn fence refunds-1" in refused.reason
+    way_out = f"`fencepost txn fence refunds-1 --bootstrap HOST:PORT` (of a broker of cluster {PLACE.cluster_id})"
+    assert way_out in refused.reason, "the command needs the cluster, and another one than that of this run"
     assert "run_batch=7" in refused.reason
 
 
