@@ -71,7 +71,7 @@ def die_in(query: Query, broker: Broker, batch_id: int, rows: list[str]) -> None
 
 @pytest.mark.parametrize("answer", [{"run_batch": 1}, {"skip_batch": 1}], ids=str)
 def test_a_restored_checkpoint_whose_offsets_only_count_is_refused_before_new_rows_pass_for_written_ones(
-    broker: Broker, tmp_path: Path, answer: dict[str, int]
+    broker: Broker, tmp_path: Path, answer: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(tmp_path / "checkpoint", reads_files=True)
     assert run_once(broker, query, 0, ["day 1"]) == "committed"
@@ -85,6 +85,7 @@ def test_a_restored_checkpoint_whose_offsets_only_count_is_refused_before_new_ro
     expected = ["day 1", "day 2"]
     for _ in range(2):  # The answer holds until the micro-batch is written, and does not write it twice.
         run_once(broker, query, 1, ["day 2", "day 3"], **answer)
+    assert f"because of {next(iter(answer))}=1, although micro-batch 1 is committed" in caplog.text
     assert values(broker) == ([*expected, "day 2", "day 3"] if "run_batch" in answer else expected)
 
 
@@ -129,8 +130,9 @@ def test_an_adopting_query_that_reads_files_runs_only_if_the_user_says_so(
 ) -> None:
     run_once(broker, query, 0, ["a"])
     files = Query(tmp_path / "files", reads_files=True)
-    with pytest.raises(BatchRefused, match="this query reads source 0"):
-        run_once(broker, files, 0, ["a", "b"], adopt=query.query_id)
+    for other in ({}, {"run_batch": 1}):
+        with pytest.raises(BatchRefused, match="this query reads source 0"):
+            run_once(broker, files, 0, ["a", "b"], adopt=query.query_id, **other)
     sink = sink_of(broker.bootstrap_servers, files.checkpoint, adopt=query.query_id, run_batch=0)
     try:
         assert files.run(sink, 0, []) == "empty"
@@ -213,7 +215,10 @@ def test_a_micro_batch_that_another_cluster_may_have_is_refused(
     assert values(broker) == ["a"]
 
 
-def test_a_refusal_does_not_let_the_transactional_id_change(broker: Broker, query: Query, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
+def test_a_checkpoint_that_was_set_back_does_not_let_the_transactional_id_change(
+    broker: Broker, query: Query, tmp_path: Path, is_told: bool
+) -> None:
     """A user who is told that the checkpoint was set back may try this, and would write rows twice."""
     run_once(broker, query, 0, ["a"])
     shutil.copytree(query.checkpoint, tmp_path / "copy")
@@ -221,8 +226,9 @@ def test_a_refusal_does_not_let_the_transactional_id_change(broker: Broker, quer
         run_once(broker, query, batch_id, [value])
     shutil.rmtree(query.checkpoint)
     (tmp_path / "copy").rename(query.checkpoint)
-    with pytest.raises(BatchRefused, match="the checkpoint was set back"):
-        run_once(broker, query, 1, ["b"])
+    if is_told:
+        with pytest.raises(BatchRefused, match="the checkpoint was set back"):
+            run_once(broker, query, 1, ["b"])
     with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
         run_once(broker, query, 1, ["b"], transactional_id="changed")
     assert values(broker) == ["a", "b", "c"]

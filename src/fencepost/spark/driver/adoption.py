@@ -75,7 +75,7 @@ def take_over_hint(note: CommitNote, planned: MicroBatchOffsets | None) -> str:
 
 
 def refuse_another_start(
-    batch_id: int, starts: list[BatchStart], others: list[str], ended: AdoptedEnd, run_batch: int | None = None
+    batch_id: int, starts: list[BatchStart], others: list[str], ended: AdoptedEnd
 ) -> Refuse | None:
     """The micro-batch of a query that adopts another one does not start where that one ended, or that is not known.
 
@@ -83,8 +83,6 @@ def refuse_another_start(
     others: the sources that are not Kafka's, in Spark's words. Nothing tells where they start.
     A partition that only one of both has is not compared: the topic grew, or one query does not read it.
     """
-    if run_batch == batch_id:
-        return None
     answer = f"set run_batch={batch_id} to write the micro-batch as it is"
     if others:
         return Refuse(

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fencepost.client.admin.configs import setting_of_every_broker
@@ -29,12 +30,20 @@ from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_m
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.calls import Calls
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
-from fencepost.spark.driver.decision import SKIP, decide, decide_token, known_retention_ms, warn_of_token_retention
+from fencepost.spark.driver.decision import (
+    RUN,
+    SKIP,
+    RunOrSkip,
+    decide,
+    decide_token,
+    known_retention_ms,
+    warn_of_token_retention,
+)
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
-from fencepost.spark.driver.remembered import OutputPlace, refuse_after_failure, refuse_another_place
+from fencepost.spark.driver.remembered import OutputPlace, Use, refuse_after_failure, refuse_another_place
 from fencepost.spark.driver.time_used import Loss, TimeUsed
 from fencepost.spark.failures import BatchBroken, BatchRefused, Refuse, SinkError
 from fencepost.spark.settings import SinkSettings
@@ -102,6 +111,7 @@ class MicroBatchRunner:
         # The commit note by which the last micro-batch was to run. Empty: it was refused or skipped.
         self._runs_after: tuple[CommitNote | UnreadableNote | None, ...] = ()
         self._planning_run: str | None = None  # The run of the query that was seen to plan.
+        self._answered: int | None = None  # The last micro-batch that an answer of the user decided.
         self._has_warned = False
         self._has_checked_tokens = False
 
@@ -227,7 +237,9 @@ class MicroBatchRunner:
         )
         if left_out is not None:
             raise BatchRefused(left_out.reason)
-        decision = decide(
+        moved = refuse_another_place(batch_id, remembered.used, self.place)
+        ask = partial(
+            decide,
             note,
             planned.query_id,
             batch_id,
@@ -235,16 +247,18 @@ class MicroBatchRunner:
             now_ms=now_ms(),
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
-            was_planned_before=self._was_planned_before(planned.run_id, self._query),
+            was_planned_before=self._was_planned_before(planned.run_id, self._query)
+            or (moved is not None and self._was_committed_elsewhere(batch_id, planned, remembered.used)),
             is_stateful=planned.is_stateful,
             was_registered_anew=self.owner.was_registered_anew,
-            moved=refuse_another_place(batch_id, remembered.used, self.place),
+            moved=moved,
             adopt=self._choices.adopt,
-            run_batch=self._choices.run_batch,
-            skip_batch=self._choices.skip_batch,
         )
+        decision = ask(run_batch=self._choices.run_batch, skip_batch=self._choices.skip_batch)
         if isinstance(decision, Refuse):
             raise BatchRefused(decision.reason)
+        if isinstance(refusal := ask(), Refuse):
+            self._warn_of_answer(batch_id, decision, refusal)
         if isinstance(note, CommitNote) and note.query_id not in (planned.query_id, self._adopted):
             self._check_start(batch_id, planned, note, self._query)
             self._adopted = note.query_id
@@ -276,9 +290,36 @@ class MicroBatchRunner:
             with self._access.explained():
                 ended = replace(ended, offsets=self.group.committed({place for s in starts for place in s.offsets}))
         others = planned.offsets.others(query.sources)
-        refusal = refuse_another_start(batch_id, starts, others, ended, self._choices.run_batch)
-        if refusal is not None:
+        refusal = refuse_another_start(batch_id, starts, others, ended)
+        if refusal is not None and self._choices.run_batch != batch_id:
             raise BatchRefused(refusal.reason)
+        if refusal is not None:
+            self._warn_of_answer(batch_id, RUN, refusal)
+
+    def _warn_of_answer(self, batch_id: int, answer: RunOrSkip, refusal: Refuse) -> None:
+        """An answer that a program has kept from an earlier accident may fit by chance."""
+        if self._answered != batch_id:
+            self._answered = batch_id
+            name, does = ("skip_batch", "left out") if answer is SKIP else ("run_batch", "written")
+            reason = refusal.reason.partition("\n\n")[0]
+            log.warning("micro-batch %d is %s because of %s=%d, although %s", batch_id, does, name, batch_id, reason)
+
+    def _was_committed_elsewhere(self, batch_id: int, planned: Planned, used: Mapping[OutputPlace, Use]) -> bool:
+        """With a transactional.id of an earlier run: then the checkpoint was set back, too."""
+        ids = [
+            place.transactional_id
+            for place, use in used.items()
+            if place.cluster_id == self.place.cluster_id and use.run_id != planned.run_id
+        ]
+        try:
+            notes = [glance_at_note(self._client, id_) for id_ in ids]
+        except BrokerError as e:  # The user of another transactional.id may lack the permission.
+            log.warning("it is not known whether micro-batch %d was committed with %s: %s", batch_id, ids, e)
+            return False
+        return any(
+            isinstance(note, CommitNote) and note.query_id == planned.query_id and note.batch_id >= batch_id
+            for note in notes
+        )
 
     def adopted_ends(self) -> Mapping[TopicPartition, int] | None:
         """Where the query to adopt ended in its Kafka sources. None: its commit note does not say."""

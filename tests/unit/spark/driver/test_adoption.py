@@ -22,10 +22,9 @@ def refusal(
     digests: tuple[str, ...] = (),
     query_start: dict[TopicPartition, int] | None = None,
     others: tuple[str, ...] = (),
-    run_batch: int | None = None,
 ) -> Refuse | None:
     starts = [BatchStart(start, digests), *([BatchStart(query_start, ())] if query_start is not None else [])]
-    return refuse_another_start(batch_id, starts, list(others), AdoptedEnd(OLD, ended, DIGEST), run_batch)
+    return refuse_another_start(batch_id, starts, list(others), AdoptedEnd(OLD, ended, DIGEST))
 
 
 def test_an_adopting_query_that_starts_where_the_other_one_ended_is_not_refused() -> None:
@@ -75,18 +74,11 @@ def test_a_source_that_does_not_say_where_it_starts_needs_the_word_of_the_user()
     refused = refusal(same, same, others=("FileStreamSource[file:/in]",), digests=(DIGEST,))
     assert refused is not None
     assert "this query reads FileStreamSource[file:/in]" in refused.reason
-    assert refusal(same, same, others=("FileStreamSource[file:/in]",), run_batch=0) is None
 
 
 def test_micro_batches_of_the_adopting_query_that_wrote_nothing_may_lie_in_between() -> None:
     assert refusal({("in", 0): 9}, {("in", 0): 5}, batch_id=2, query_start={("in", 0): 5}) is None
     assert refusal({("in", 0): 9}, {("in", 0): 5}, batch_id=2, query_start={("in", 0): 4}) is not None
-
-
-def test_the_user_may_run_a_micro_batch_that_starts_elsewhere_and_only_that_one() -> None:
-    start, ended = {("in", 0): 5}, {("in", 0): 7}
-    assert refusal(start, ended, run_batch=0) is None
-    assert refusal(start, ended, run_batch=1) is not None
 
 
 def test_a_query_that_meets_the_work_of_another_one_is_told_how_to_continue_it() -> None:
