@@ -115,17 +115,16 @@ public final class SparkFacts {
         return text(levels);
     }
 
-    /** The executors that were lost. */
-    public String goneExecutors(JavaSparkContext spark) {
-        ArrayNode gone = JSON.createArrayNode();
+    /** Those that run, and those that are gone. */
+    public String executors(JavaSparkContext spark) {
+        ArrayNode found = JSON.createArrayNode();
         Iterator<ExecutorSummary> all = spark.sc().statusStore().executorList(false).iterator();
         while (all.hasNext()) {
             ExecutorSummary executor = all.next();
-            if (executor.removeTime().isDefined()) {
-                gone.addArray().add(executor.id()).add(executor.rddBlocks());
-            }
+            boolean isGone = executor.removeTime().isDefined();
+            found.addArray().add(executor.id()).add(isGone).add(executor.rddBlocks());
         }
-        return text(gone);
+        return text(found);
     }
 
     private static int jobsSoFar(JavaSparkContext spark) {

@@ -121,7 +121,8 @@ def test_both_sources_show_the_same_caches_and_executors(spark: Any) -> None:
         assert sorted(levels.values())[-2:] == [(1, False), (1, True)]
         [(_, blocks)] = jar.caches().blocks
         assert all(f"rdd_{rdd_id}_{partition}" in blocks for rdd_id in levels for partition in (0, 1))
-    assert plain.gone_executors() == jar.gone_executors() == ()
+    assert plain.executors() == jar.executors()
+    assert [executor.is_gone for executor in jar.executors()] == [False]
 
 
 def test_both_sources_find_the_same_caches_behind_a_frame(spark: Any) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor
+from fencepost.spark.driver.spark_facts import CachesSeen, ExecutorSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -68,12 +68,22 @@ def cached_frames(seen: CachesSeen) -> dict[int, Cached]:
     }
 
 
-def lost_executors(before: Collection[str], gone: Iterable[GoneExecutor]) -> list[str]:
+def lost_executors(before: Iterable[ExecutorSeen], now: Iterable[ExecutorSeen]) -> list[str]:
     """The ids of executors with cached rows that were lost since. Spark gives no id twice.
 
-    before: the ids of those that were gone. Not by the time: the clock of the machine may jump.
+    Not by the time of the loss: the clock of the machine may jump.
     """
-    return [e.executor_id for e in gone if e.cached_blocks > 0 and e.executor_id not in before]
+    gone_before = {executor.executor_id for executor in before if executor.is_gone}
+    return [e.executor_id for e in now if e.is_gone and e.cached_blocks > 0 and e.executor_id not in gone_before]
+
+
+def forgotten_executors(before: Iterable[ExecutorSeen], now: Iterable[ExecutorSeen]) -> list[str]:
+    """The ids of executors that Spark does not show any more.
+
+    If too many are gone, Spark forgets some, in the order of their ids as texts: maybe those that were lost last.
+    """
+    shown = {executor.executor_id for executor in now}
+    return [executor.executor_id for executor in before if executor.executor_id not in shown]
 
 
 class CachedRows:
@@ -84,8 +94,7 @@ class CachedRows:
 
     def __init__(self, status: SparkStatus | None) -> None:
         self._status = status  # None: Spark Connect.
-        gone = status.gone_executors() if status is not None else ()
-        self._gone_before = frozenset(executor.executor_id for executor in gone)
+        self._executors_before = status.executors() if status is not None else ()
         self._seen: dict[int, Cached] = {}
         self._writes = 0
 
@@ -114,8 +123,15 @@ class CachedRows:
         self.look()
         if self._status is None or not self._seen:
             return
-        if lost := lost_executors(self._gone_before, self._status.gone_executors()):
+        executors = self._status.executors()
+        if lost := lost_executors(self._executors_before, executors):
             raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
+        if forgotten := forgotten_executors(self._executors_before, executors):
+            raise BatchBroken(
+                f"Spark does not show executor {forgotten[0]} any more, so it is not known whether it, or another one, "
+                "was lost with cached rows while the transaction was open\n\nhint: a larger "
+                "spark.ui.retainedDeadExecutors (default: 100) makes this rare"
+            )
 
     def _check_levels(self, status: SparkStatus, frame: Any) -> None:
         for level, has_disk in sorted(status.caches_behind(frame)):

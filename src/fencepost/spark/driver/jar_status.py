@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen, SoFar
+from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, ExecutorSeen, JobSeen, JobsSeen, SoFar
 from fencepost.spark.driver.spark_status import SparkStatus
 
 
@@ -37,8 +37,8 @@ class JarStatus(SparkStatus):
     def caches_behind(self, frame: Any) -> frozenset[CacheLevel]:
         return frozenset(CacheLevel(*one) for one in json.loads(self._java.cachesBehind(frame._jdf)))
 
-    def gone_executors(self) -> tuple[GoneExecutor, ...]:
-        return tuple(GoneExecutor(*one) for one in json.loads(self._java.goneExecutors(self._spark)))
+    def executors(self) -> tuple[ExecutorSeen, ...]:
+        return tuple(ExecutorSeen(*one) for one in json.loads(self._java.executors(self._spark)))
 
 
 def _jobs(document: Mapping[str, Any]) -> dict[int, JobSeen]:

@@ -54,8 +54,9 @@ class CacheLevel(NamedTuple):
     has_disk: bool  # False: Spark drops rows when memory runs short, and computes them again.
 
 
-class GoneExecutor(NamedTuple):
-    """An executor that was lost."""
+class ExecutorSeen(NamedTuple):
+    """An executor that Spark shows. It forgets some of those that are gone (`spark.ui.retainedDeadExecutors`)."""
 
     executor_id: str
+    is_gone: bool
     cached_blocks: int

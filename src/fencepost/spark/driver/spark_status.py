@@ -15,7 +15,7 @@ from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
 from fencepost.spark.driver.lineage import collect_lineage, collect_plan_leaves
 from fencepost.spark.driver.spark_env import part_of_spark_env
-from fencepost.spark.driver.spark_facts import SKIPPED, CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen, SoFar
+from fencepost.spark.driver.spark_facts import SKIPPED, CacheLevel, CachesSeen, ExecutorSeen, JobSeen, JobsSeen, SoFar
 
 # The queue whose events feed Spark's status.
 DROPPED_EVENTS = "queue.appStatus.numDroppedEvents"
@@ -109,13 +109,13 @@ class SparkStatus:
         levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
         return CachesSeen({rdd_id: (level.replication(), level.useDisk()) for rdd_id, level in levels.items()}, blocks)
 
-    def gone_executors(self) -> tuple[GoneExecutor, ...]:
+    def executors(self) -> tuple[ExecutorSeen, ...]:
         # In the form of Spark's REST API: one call, however many executors there are.
         if self._json_mapper is None:
             writer = java_class(self.context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
             self._json_mapper = writer.mapper()
         executors = json.loads(self._json_mapper.writeValueAsString(self._store.executorList(False)))
-        return gone_among(executors)
+        return executors_of(executors)
 
     # --- questions that most writes do not need -----------------------------------------------------------------
 
@@ -180,10 +180,9 @@ def dropped_before_now() -> DroppedBefore:
     return DroppedBefore(None, 0)
 
 
-def gone_among(executors: Iterable[Mapping[str, Any]]) -> tuple[GoneExecutor, ...]:
-    """The executors that were lost, among those of Spark's REST API."""
+def executors_of(executors: Iterable[Mapping[str, Any]]) -> tuple[ExecutorSeen, ...]:
+    """From the form of Spark's REST API."""
     return tuple(
-        GoneExecutor(str(executor["id"]), executor.get("rddBlocks", 0))
+        ExecutorSeen(str(executor["id"]), bool(executor.get("removeTime")), executor.get("rddBlocks", 0))
         for executor in executors
-        if executor.get("removeTime")
     )

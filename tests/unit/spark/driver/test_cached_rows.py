@@ -11,11 +11,12 @@ from fencepost.spark.driver.cached_rows import (
     CachedRows,
     cached_frames,
     find_loss,
+    forgotten_executors,
     lost_executors,
     stored_by_rdd,
 )
-from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor
-from fencepost.spark.driver.spark_status import gone_among
+from fencepost.spark.driver.spark_facts import CachesSeen, ExecutorSeen
+from fencepost.spark.driver.spark_status import executors_of
 from fencepost.spark.failures import BatchBroken
 
 
@@ -70,13 +71,13 @@ class Status:
     """Of a Spark that has one cached frame, and loses executors."""
 
     def __init__(self, *executors: dict[str, Any]) -> None:
-        self.executors = list(executors)
+        self.shown = list(executors)
 
     def caches(self) -> CachesSeen:
         return CachesSeen({4: (1, True)}, (("5", "rdd_4_0"),))
 
-    def gone_executors(self) -> tuple[GoneExecutor, ...]:
-        return gone_among(self.executors)
+    def executors(self) -> tuple[ExecutorSeen, ...]:
+        return executors_of(self.shown)
 
 
 @pytest.mark.parametrize("clock", ["10:20:30.000", "08:20:30.000", "12:20:30.000"])
@@ -85,13 +86,13 @@ def test_an_executor_that_is_lost_in_the_transaction_breaks_it_whatever_the_cloc
     cached_rows = CachedRows(status)
     cached_rows.look()
     cached_rows.finish()
-    status.executors += [executor("3", 0, clock), executor("4", 1, clock)]
+    status.shown += [executor("3", 0, clock), executor("4", 1, clock)]
     with pytest.raises(BatchBroken, match="Spark lost executor 4, which held cached rows"):
         cached_rows.finish()
 
 
 def test_executors_that_are_alive_or_had_no_cached_rows_or_were_gone_before_are_no_loss() -> None:
-    gone = gone_among(
+    now = executors_of(
         [
             executor("1", 2),
             executor("2", 2, "10:20:29.999"),
@@ -99,5 +100,15 @@ def test_executors_that_are_alive_or_had_no_cached_rows_or_were_gone_before_are_
             executor("4", 1, "10:20:30.000"),
         ]
     )
-    assert [one.executor_id for one in gone] == ["2", "3", "4"]
-    assert lost_executors({"2"}, gone) == ["4"]
+    assert [one.executor_id for one in now if one.is_gone] == ["2", "3", "4"]
+    assert lost_executors(now[:2], now) == ["4"]
+
+
+def test_an_executor_that_spark_has_forgotten_may_have_been_lost_with_cached_rows() -> None:
+    status: Any = Status(executor("driver", 3), executor("7", 2), executor("8", 0, "10:20:30.000"))
+    cached_rows = CachedRows(status)
+    cached_rows.look()
+    del status.shown[1]
+    with pytest.raises(BatchBroken, match=r"does not show executor 7 any more(.|\n)*spark.ui.retainedDeadExecutors"):
+        cached_rows.finish()
+    assert forgotten_executors((), executors_of(status.shown)) == []
