@@ -6,6 +6,7 @@ Spark runs a speculative copy only on another host than the original, so one wor
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -21,6 +22,9 @@ from tests.engines.java import OLDEST_JAVA, java_home
 
 START_TIMEOUT_S = 90.0
 HOSTS = ("127.0.0.1", "127.0.0.2")
+# An executor with spark.storage.decommission.rddBlocks.enabled logs it when it has moved its cached rows. Then it waits
+# for its tasks, and ends.
+MOVED = "Finished current round RDD blocks migration"
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEPLOY = "org.apache.spark.deploy"
 
@@ -35,6 +39,7 @@ class SparkCluster:
         self._command = spark_home / "bin" / "spark-class"
         self._environment = dict(environment)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._decommissioned: set[str] = set()
 
     def start(self) -> None:
         self._start("master", f"{DEPLOY}.master.Master", "--host", HOSTS[0], "--port", str(self._port))
@@ -43,7 +48,10 @@ class SparkCluster:
         self.start_workers()
 
     def start_workers(self) -> None:
-        """Start the workers that are not running."""
+        """Start the workers that are not running. One that was decommissioned takes no more work."""
+        for host in self._decommissioned.intersection(self._processes):
+            self.kill_worker(host)
+        self._decommissioned.clear()
         for host in HOSTS:
             if host not in self._processes:
                 size = ("--cores", "2", "--memory", "1g", "--work-dir", self._folder / host)
@@ -70,6 +78,14 @@ class SparkCluster:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(below, 30)
+
+    def decommission_worker(self, host: str) -> None:
+        """As a cloud does that is about to take a machine away. Waits until the newest job has moved cached rows."""
+        self._decommissioned.add(host)
+        self._processes[host].send_signal(signal.SIGPWR)
+        newest = max((self._folder / host).glob("app-*"))
+        for log in newest.glob("*/stderr"):
+            _wait_for(log, MOVED)
 
     def stop(self) -> None:
         for host in [host for host in HOSTS if host in self._processes]:
@@ -106,7 +122,7 @@ def standalone_cluster(folder: Path) -> Iterator[SparkCluster]:
         "JAVA_HOME": str(home),
         "SPARK_HOME": str(spark_home),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": SMALL,
+        "SPARK_DAEMON_JAVA_OPTS": f"{SMALL} -Dspark.decommission.enabled=true",
         "SPARK_NO_DAEMONIZE": "1",
         # A killed process cannot remove its files.
         "SPARK_LOCAL_DIRS": str(local),

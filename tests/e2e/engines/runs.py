@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fencepost.demo.refunds.driver import Driver, Event
+from fencepost.demo.refunds.driver import JOB, Driver, Event
 from fencepost.demo.refunds.job import REFUNDS_WRITTEN
 from fencepost.demo.refunds.pipeline import LOCAL_MASTER, Engines, Pipeline, new_suffix
 from fencepost.demo.refunds.verdict import judge
@@ -106,11 +106,12 @@ def refunds(
     conf: Mapping[str, str] | None = None,
     settlements: int = SETTLEMENTS,
     plane: str = "auto",
+    job: str = JOB,
 ) -> Iterator[Run]:
     """A pipeline with topics and settlements of its own. `folder` is empty. plane: where the tasks of the sink run."""
     java = java_home()
     assert java is not None
-    engines = Engines(bootstrap_servers, java, master=master, conf=dict(conf or {}))
+    engines = Engines(bootstrap_servers, java, master=master, conf=dict(conf or {}), job=job)
     pipeline = Pipeline(engines, folder, new_suffix())
     pipeline.create_topics()
     pipeline.settle(settlements, random.Random(SEED))

@@ -21,6 +21,7 @@ from fencepost.demo.refunds.job import JobPlan
 from fencepost.demo.report import DemoFailed
 from fencepost.spark.connector import JARS_VARIABLE
 
+JOB = "fencepost.demo.refunds.job"
 Event = Mapping[str, Any]
 # Long, because Spark may have to download its Kafka source first.
 SILENCE_S = 300.0
@@ -32,7 +33,10 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Broken|Fenc
 
 
 class Driver:
-    """The `with` block starts the process. The end of the block kills the process and all its children."""
+    """The `with` block starts the process. The end of the block kills the process and all its children.
+
+    module: the program.
+    """
 
     def __init__(
         self,
@@ -41,10 +45,12 @@ class Driver:
         log: Path,
         hear: Callable[[Event], None] = lambda event: None,
         tick: Callable[[], None] = lambda: None,
+        module: str = JOB,
     ) -> None:
         self.plan = plan
         self._java_home = java_home
         self._log = log
+        self._module = module
         self._hear, self._tick = hear, tick
         self._said: queue.Queue[str | None] = queue.Queue()
 
@@ -132,7 +138,7 @@ class Driver:
             environment = {"SPARK_LOCAL_IP": "127.0.0.1", **environment}
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                python_module("fencepost.demo.refunds.job", self.plan.encode()),
+                python_module(self._module, self.plan.encode()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

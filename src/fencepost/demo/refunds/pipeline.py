@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from fencepost.demo.refunds.driver import Driver, Event
+from fencepost.demo.refunds.driver import JOB, Driver, Event
 from fencepost.demo.refunds.job import JobPlan
 from fencepost.demo.refunds.settlements import Settlement, due, plan_transactions, write_settlements
 from fencepost.demo.refunds.verdict import Found
@@ -34,6 +34,7 @@ class Engines:
     master: str = LOCAL_MASTER
     conf: dict[str, str] = field(default_factory=dict)
     checkpoint: str | None = None  # None: in the pipeline's folder.
+    job: str = JOB
 
 
 class Pipeline:
@@ -103,12 +104,12 @@ class Pipeline:
             wait_in_batch=wait_in_batch,
             wait_at=wait_at,
         )
-        return Driver(plan, self.engines.java_home, self._folder / "job.log", hear, tick)
+        return Driver(plan, self.engines.java_home, self._folder / "job.log", hear, tick, self.engines.job)
 
-    def uncommitted(self) -> int:
-        """The number of refunds in the log that read_committed readers do not see yet."""
+    def uncommitted(self, topic: str | None = None) -> int:
+        """The number of refunds, or rows of another output, in the log that read_committed readers do not see yet."""
         ends, stable = self._outputs.ends(), self._outputs.ends(committed=True)
-        return sum(ends[where] - stable[where] for where in ends if where[0] == self.refunds)
+        return sum(ends[where] - stable[where] for where in ends if where[0] == (topic or self.refunds))
 
     def inputs(self) -> list[Seen]:
         """The committed settlements, as a reader finds them."""
