@@ -125,6 +125,39 @@ def test_a_lost_query_whose_partitions_do_not_fit_into_a_note_is_compared_by_its
     assert values(broker) == ["a", "b"]
 
 
+@pytest.mark.parametrize("settings", [{}, {"group_id": "lag"}], ids=str)
+def test_a_lost_query_with_two_sources_at_different_offsets_of_one_partition_is_not_continued_at_the_lower_one(
+    broker: Broker, query: Query, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """Such as the union of two reads of a topic, each of which is planned at its own moment."""
+    plan_twice(query, [0, 0], [5, 3])
+    run_once(broker, query, 0, ["0-4 of the first source", "0-2 of the second"], **settings)
+    for starts in ([0, 0], [3, 3], [5, 5]):
+        anew = Query(tmp_path / f"from {starts[0]}")
+        plan_twice(anew, starts, [6, 6])
+        with pytest.raises(BatchRefused) as refused:
+            run_once(broker, anew, 0, ["again"], **settings)
+        assert '"startingOffsets"' not in str(refused.value)
+        with pytest.raises(BatchRefused, match="has no offsets that fit all sources"):
+            run_once(broker, anew, 0, ["again"], adopt=query.query_id, **settings)
+    right = Query(tmp_path / "right")
+    plan_twice(right, [5, 3], [6, 6])
+    assert run_once(broker, right, 0, ["5 of the first", "3-5 of the second"], adopt=query.query_id) == "committed"
+    assert "again" not in values(broker)
+
+
+def plan_twice(query: Query, starts: list[int], ends: list[int]) -> None:
+    """Micro-batch 0 of a query that reads the topic in two sources."""
+    query.age(0, 0)
+    offsets = query.checkpoint / "offsets" / "0"
+    metadata = offsets.read_text().split("\n")[1]
+    offsets.write_text("\n".join(["v1", metadata, *(json.dumps({"in": {"0": end}}) for end in ends)]))
+    for source, start in enumerate(starts):
+        folder = query.checkpoint / "sources" / str(source)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "0").write_text(f"\0v1\n{json.dumps({'in': {'0': start}})}")
+
+
 def test_an_adopting_query_that_reads_files_runs_only_if_the_user_says_so(
     broker: Broker, query: Query, tmp_path: Path
 ) -> None:

@@ -65,6 +65,16 @@ class MicroBatchOffsets:
         """The offsets up to which all Kafka sources of the query have read: those a consumer group may commit."""
         return lowest(self.kafka_ends)
 
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where a query that continues this one has to start. Empty if no such offsets would fit all sources."""
+        return common(self.kafka_ends)
+
+    @property
+    def reads_twice(self) -> bool:
+        """Do two Kafka sources read the same partition? Then `consumed` does not say where each of them is."""
+        return sum(len(partitions) for ends in self.kafka_ends for partitions in ends.values()) > len(self.consumed)
+
 
 def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[str] | None = None) -> MicroBatchOffsets:
     """The offsets of a micro-batch. `descriptions`: the sources of the running query as text, in order."""
@@ -82,7 +92,7 @@ def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[s
 class BatchStart:
     """Where a micro-batch starts in the sources of its query, as far as the checkpoint says."""
 
-    offsets: Mapping[TopicPartition, int]  # In Kafka sources.
+    offsets: Mapping[TopicPartition, int]  # In Kafka sources. Empty also if two of them start at different offsets.
     digests: Collection[str]  # A micro-batch that ends there has one of these: the file may have either version.
 
 
@@ -95,14 +105,14 @@ def read_start(files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets
         except BadCheckpoint:
             return BatchStart({}, ())
         return BatchStart(
-            lowest(s.kafka_ends for s in before.sources if s.kafka_ends and s.name in kafka), [before.digest]
+            common(s.kafka_ends for s in before.sources if s.kafka_ends and s.name in kafka), [before.digest]
         )
     lines = {name: _initial_line(files.read(f"sources/{name}/0") or "") for name in kafka}
     starts = [start for line in lines.values() if (start := parse_kafka_ends(line)) is not None]
     if len(starts) < len(offsets.sources):
-        return BatchStart(lowest(starts), ())
+        return BatchStart(common(starts), ())
     named = [f"{name}:{line}" for name, line in lines.items()]
-    return BatchStart(lowest(starts), [digest_of(lines.values()), digest_of(named)])
+    return BatchStart(common(starts), [digest_of(lines.values()), digest_of(named)])
 
 
 def read_query_id(files: CheckpointFiles) -> str:
@@ -192,6 +202,16 @@ def lowest(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[TopicPart
             for partition, offset in partitions.items():
                 found[topic, partition] = min(offset, found.get((topic, partition), offset))
     return found
+
+
+def common(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[TopicPartition, int]:
+    """The offsets of all sources. Empty if two sources are at different offsets of one partition.
+
+    They may also read topics with the same name in two clusters.
+    """
+    sources = [lowest([topics]) for topics in offsets]
+    found = {place: offset for source in sources for place, offset in source.items()}
+    return found if all(source.items() <= found.items() for source in sources) else {}
 
 
 def _numbered(lines: Sequence[str]) -> list[tuple[str, str]]:

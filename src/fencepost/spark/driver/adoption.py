@@ -2,8 +2,9 @@
 
 The user adopts the other query by its id. Then the first micro-batch has to start where the last transaction of the
 other query ended, or the rows in between would be written twice, or left out. The commit note of that transaction has
-the offsets. Two kinds of notes do not: those of versions that did not write them, and those of micro-batches with too
-many partitions. There the consumer group tells, which moved in the same transaction, or at least the digest.
+the offsets. Three kinds of notes do not: those of versions that did not write them, those of micro-batches with too
+many partitions, and those of queries whose sources are at different offsets of one partition. There the consumer group
+tells, which moved in the same transaction, unless two sources read the same partition; or at least the digest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ONLY_NEW_ROWS = (
     "only rows that are not in the output topics yet (of files: move those that were read to another folder)"
 )
 EARLIEST = -2  # In Spark's option `startingOffsets`.
+BEGINNING = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,50 +83,62 @@ def refuse_another_start(
 
     starts: of the micro-batch, and of the query itself: what came in between has left no note, so it wrote nothing.
     others: the sources that are not Kafka's, in Spark's words. Nothing tells where they start.
-    A partition that only one of both has is not compared: the topic grew, or one query does not read it.
+    A partition that is new since then has to be read from its beginning. A topic that only one of both reads is not
+    compared.
     """
     answer = f"set run_batch={batch_id} to write the micro-batch as it is"
-    if others:
+    known = [(start.offsets, right) for start in starts if (right := _right_start(start.offsets, ended.offsets))]
+    fits = any(ended.digest in start.digests for start in starts)
+    fits = fits or any(not _differing(offsets, right) for offsets, right in known)
+    # Without a topic in common, it reads other topics than the adopted query.
+    fits = fits or (not known and bool(ended.offsets) and any(start.offsets for start in starts))
+    if fits and not others:
+        return None
+    places = {place for start in starts for place in start.offsets}
+    startings = _starting_offsets(ended.offsets, places) if ended.offsets or not others else ""
+    if others and (fits or not known):
         return Refuse(
             f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
             f"is to continue: only Kafka sources show that, and this query reads {', '.join(others)}. Rows that are in "
-            f"the output topics would be written twice\n\nhint: start {UNUSED} and {ONLY_NEW_ROWS}, and {answer}"
+            f"the output topics would be written twice\n\nhint: start {UNUSED}{startings} and {ONLY_NEW_ROWS}, and "
+            f"{answer}"
         )
-    if any(ended.digest in start.digests for start in starts):
-        return None
-    known = [start.offsets for start in starts if start.offsets.keys() & ended.offsets.keys()]
-    if any(not _differing(offsets, ended.offsets) for offsets in known):
-        return None
-    if not known and ended.offsets and any(start.offsets for start in starts):
-        return None  # It reads other topics than the adopted query.
-    places = {place for start in starts for place in start.offsets}
-    hint = f"start {UNUSED}{_starting_offsets(ended.offsets, places)}; or {answer}"
+    hint = f"start {UNUSED}{startings}; or {answer}"
     if not known:
         return Refuse(
             f"it is not known whether micro-batch {batch_id} starts where query {ended.query_id} ended, which this one "
-            f"is to continue: the commit note of that query has no offsets, its digest {ended.digest} is not that of "
-            f"this start, and there is no group with offsets. Rows may be written twice, or left out\n\nhint: look "
-            f"into the output topics, and {hint}"
+            f"is to continue: the commit note of that query has no offsets that fit all sources, its digest "
+            f"{ended.digest} is not that of this start, and there is no group with such offsets. Rows may be written "
+            f"twice, or left out\n\nhint: look into the output topics, and {hint}"
         )
-    start = known[0]
-    differing = _differing(start, ended.offsets)
+    start, right = known[0]
+    differing = _differing(start, right)
     topic, partition = differing[0]
+    did = f"ended at {right[topic, partition]}" if (topic, partition) in ended.offsets else "had read nothing"
     first = f"offset {start[topic, partition]} of partition {partition} of {topic}"
     more = f" (they differ in {counted(len(differing) - 1, 'more partition')})" if len(differing) > 1 else ""
     dangers = (
-        "written twice" if any(start[place] < ended.offsets[place] for place in differing) else "",
-        "left out" if any(start[place] > ended.offsets[place] for place in differing) else "",
+        "written twice" if any(start[place] < right[place] for place in differing) else "",
+        "left out" if any(start[place] > right[place] for place in differing) else "",
     )
     return Refuse(
-        f"micro-batch {batch_id} starts at {first}, but query {ended.query_id}, which this one is to continue, ended "
-        f"at {ended.offsets[topic, partition]} there{more}: the rows in between would be "
+        f"micro-batch {batch_id} starts at {first}, but query {ended.query_id}, which this one is to continue, {did} "
+        f"there{more}: the rows in between would be "
         f"{' or '.join(filter(None, dangers))}. Spark takes startingOffsets only while there is no checkpoint"
         f"\n\nhint: {hint}"
     )
 
 
-def _differing(start: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    return sorted(place for place in start.keys() & ended.keys() if start[place] != ended[place])
+def _right_start(
+    start: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where the query should start, in the topics that both read."""
+    topics = {topic for topic, _ in ended}
+    return {place: ended.get(place, BEGINNING) for place in start if place[0] in topics}
+
+
+def _differing(start: Mapping[TopicPartition, int], right: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    return sorted(place for place, offset in right.items() if start[place] != offset)
 
 
 def _starting_offsets(offsets: Mapping[TopicPartition, int] | None, places: Collection[TopicPartition]) -> str:

@@ -33,7 +33,8 @@ class CommitNote:
     number: int = 0
     # When Spark planned the micro-batch. Notes of earlier versions lack it and the ends.
     planned_ms: int | None = None
-    # Where the micro-batch ends in its Kafka sources. None: it has none, or too many partitions for a note.
+    # Where the micro-batch ends in its Kafka sources. None: it has none, or too many partitions for a note, or two of
+    # them are at different offsets of one partition.
     ends: Mapping[TopicPartition, int] | None = None
 
 

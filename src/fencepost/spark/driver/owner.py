@@ -120,7 +120,7 @@ class TransactionOwner:
 
     def next_note(self, query_id: str, batch_id: int, offsets: MicroBatchOffsets) -> CommitNote:
         note = CommitNote(query_id, batch_id, offsets.digest, self._last_number + 1, offsets.timestamp_ms)
-        return with_ends(note, offsets.consumed)
+        return with_ends(note, offsets.ends)
 
     def settle(self) -> None:
         """If it is unclear whether and how the last transaction ended: take a new epoch, and read the note.

@@ -285,10 +285,11 @@ class MicroBatchRunner:
         """
         starts = [read_start(query.files, number, planned.offsets) for number in {batch_id, 0}]
         ended = ended_by_note(note)
-        # In another cluster the group follows after the commit, so it does not tell.
-        if not ended.offsets and self.group is not None and not self.group.is_elsewhere:
+        # In another cluster the group follows after the commit, so it does not tell. Nor does it tell of two sources.
+        group = None if self.group is None or self.group.is_elsewhere or planned.offsets.reads_twice else self.group
+        if group is not None and not ended.offsets:
             with self._access.explained():
-                ended = replace(ended, offsets=self.group.committed({place for s in starts for place in s.offsets}))
+                ended = replace(ended, offsets=group.committed({place for s in starts for place in s.offsets}))
         others = planned.offsets.others(query.sources)
         refusal = refuse_another_start(batch_id, starts, others, ended)
         if refusal is not None and self._choices.run_batch != batch_id:

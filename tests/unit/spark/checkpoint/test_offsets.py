@@ -173,12 +173,24 @@ def test_local_files_are_read_and_missing_ones_are_none(tmp_path: Path) -> None:
 INITIAL = '\0v1\n{"untouched-5":{"0":0},"orders-3":{"0":5,"1":4}}'
 
 
-def test_micro_batch_0_starts_at_the_initial_offsets_of_its_kafka_sources_and_the_lower_one_counts() -> None:
+def test_micro_batch_0_starts_at_the_initial_offsets_of_its_kafka_sources() -> None:
     batch = parse_offsets(f'v2\n{V2_METADATA}\npayments:{{"in":{{"0":9}}}}\n1:{{"in":{{"0":9}}}}\n2:4')
-    initial = {"sources/payments/0": '\0v1\n{"in":{"0":5}}', "sources/1/0": '\0v1\n{"in":{"0":3,"1":2}}'}
+    initial = {"sources/payments/0": '\0v1\n{"in":{"0":5}}', "sources/1/0": '\0v1\n{"in":{"0":5,"1":2}}'}
     start = read_start(Files({**initial, "sources/2/0": INITIAL}), 0, batch)
-    assert start.offsets == {("in", 0): 3, ("in", 1): 2}
+    assert start.offsets == {("in", 0): 5, ("in", 1): 2}
     assert not start.digests, "where the third source starts is not known"
+
+
+def test_sources_at_different_offsets_of_one_partition_have_no_offsets_in_common() -> None:
+    """They may be the same topic at two moments, or topics of the same name in two clusters."""
+    batch = parse_offsets('v1\n{}\n{"in":{"0":9,"1":4}}\n{"in":{"0":7,"1":4}}')
+    assert (batch.ends, batch.reads_twice) == ({}, True)
+    assert batch.consumed == {("in", 0): 7, ("in", 1): 4}, "the group shows the lag of the slower one"
+    files = {"sources/0/0": '\0v1\n{"in":{"0":5}}', "sources/1/0": '\0v1\n{"in":{"0":6}}', "offsets/0": "v1\n{}\n"}
+    assert not read_start(Files(files), 0, batch).offsets
+    assert not read_start(Files({"offsets/0": 'v1\n{}\n{"in":{"0":9}}\n{"in":{"0":7}}'}), 1, batch).offsets
+    once = parse_offsets('v1\n{}\n{"in":{"0":9}}\n{"out":{"0":7}}')
+    assert (once.ends, once.reads_twice) == ({("in", 0): 9, ("out", 0): 7}, False)
 
 
 @pytest.mark.parametrize("end", ['v1\nM\n{"in":{"0":5}}', 'v2\nM\n0:{"in":{"0":5}}'])

@@ -61,6 +61,15 @@ def test_a_partition_that_only_one_of_both_has_is_not_compared() -> None:
     assert refusal({("other", 0): 5}, {("in", 0): 7}) is None, "it reads another topic"
 
 
+def test_a_partition_that_is_new_has_to_be_read_from_its_beginning() -> None:
+    """Spark's own error for a partition that is not in startingOffsets offers the latest offset."""
+    refused = refusal({("in", 0): 5, ("in", 1): 7}, {("in", 0): 5})
+    assert refused is not None
+    assert f"starts at offset 7 of partition 1 of in, but query {OLD}" in refused.reason
+    assert "had read nothing there: the rows in between would be left out" in refused.reason
+    assert """'{"in": {"0": 5, "1": -2}}'""" in refused.reason
+
+
 def test_where_only_the_digest_of_the_end_is_known_the_start_has_to_have_it() -> None:
     assert refusal({("in", 0): 5}, {}, digests=("ffff", DIGEST)) is None
     refused = refusal({("in", 0): 5}, {}, digests=("ffff",))
@@ -74,6 +83,14 @@ def test_a_source_that_does_not_say_where_it_starts_needs_the_word_of_the_user()
     refused = refusal(same, same, others=("FileStreamSource[file:/in]",), digests=(DIGEST,))
     assert refused is not None
     assert "this query reads FileStreamSource[file:/in]" in refused.reason
+    assert """.option("startingOffsets", '{"in": {"0": 5}}')""" in refused.reason, "the answer is not only for files"
+
+
+def test_a_kafka_source_that_starts_elsewhere_is_refused_first_though_the_user_has_to_vouch_for_another_source() -> None:
+    refused = refusal({("in", 0): 0}, {("in", 0): 5}, others=("FileStreamSource[file:/in]",))
+    assert refused is not None
+    assert "starts at offset 0 of partition 0 of in" in refused.reason
+    assert "would be written twice" in refused.reason
 
 
 def test_micro_batches_of_the_adopting_query_that_wrote_nothing_may_lie_in_between() -> None:
