@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
@@ -398,6 +399,53 @@ def test_a_driver_that_goes_on_after_it_was_fenced_tells_the_next_run(broker: Br
     with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
         run_once(broker, query, 2, ["c"])
     assert values(broker) == ["a"]
+
+
+def test_a_run_that_ended_after_its_driver_was_fenced_tells_the_next_one(broker: Broker, query: Query) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    query.run(sink, 0, ["a"])
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        TransactionOwner(client, TRANSACTIONAL_ID, 60_000)
+    with pytest.raises(SinkFenced):  # Which the function catches, and Spark takes the micro-batch for written.
+        query.run(sink, 1, ["b"])
+    sink.close()
+    with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
+        run_once(broker, query, 2, ["c"])
+    assert values(broker) == ["a"]
+
+
+def test_no_micro_batch_is_written_after_one_whose_call_came_while_the_sink_was_in_use(
+    broker: Broker, query: Query
+) -> None:
+    """By a plain write in another thread. The function catches the exception."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    query.run(sink, 0, ["a"])
+    with sink._alone(), pytest.raises(SinkError, match="is in the middle of another micro-batch"):
+        query.run(sink, 1, ["b"])
+    with pytest.raises(SinkError, match=r"micro-batch 1 failed .SinkError: transactional.id"):
+        query.run(sink, 2, ["c"])
+    sink.close()
+    with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
+        run_once(broker, query, 2, ["c"])
+    (query.checkpoint / "offsets" / "2").unlink()  # As the hint says.
+    assert run_once(broker, query, 1, ["b"]) == "committed"
+    assert values(broker) == ["a", "b"]
+
+
+def test_rows_for_which_a_function_calls_the_sink_inside_its_own_micro_batch_are_not_left_out(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def nested(frame: Any, transaction: BatchTransaction) -> None:
+        write_values(frame, transaction)
+        with suppress(SinkError):
+            sink(query.frame(["more"]), transaction.batch_id)
+
+    with pytest.raises(SinkError, match="micro-batch 0 is not complete"):
+        query.run(sink, 0, ["a"], nested)
+    sink.close()
+    assert values(broker) == []
 
 
 def test_a_failure_that_left_nothing_behind_lets_the_transactional_id_change(broker: Broker, query: Query) -> None:

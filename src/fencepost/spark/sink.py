@@ -231,13 +231,15 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, turn_away: Callable[[SinkError], None] = lambda error: None) -> Iterator[None]:
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
-            raise SinkError(
+            busy = SinkError(
                 f"transactional.id {self.transactional_id} is in the middle of another micro-batch: one query to a sink"
                 "\n\nhint: inside a micro-batch, write with @sink.batch and transaction.write"
             )
+            turn_away(busy)
+            raise busy
         try:
             yield
         finally:
@@ -275,12 +277,20 @@ class ExactlyOnceSink:
         )
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
+        def turn_away(error: SinkError) -> None:
+            self._calls.turn_away(batch_id, error, lambda: query_of(frame.sparkSession, batch_id, self.settings))
+
+        def write_all(batch: Any, transaction: BatchTransaction) -> object:
+            result = write(batch, transaction)
+            self._calls.check_complete(batch_id)
+            return result
+
         try:
-            with stop_recognized(), self._alone(), self._called_for(batch_id):
+            with stop_recognized(), self._alone(turn_away), self._called_for(batch_id):
                 query = self._query = query_of(frame.sparkSession, batch_id, self.settings, self._query)
                 self._calls.begin(query, batch_id)
                 with self._running(query) as runner:
-                    self._report(runner.run_batch(query, frame, batch_id, write))
+                    self._report(runner.run_batch(query, frame, batch_id, write_all))
         except BaseException as e:
             if self._metrics is not None and isinstance(e, Exception) and not isinstance(e, QueryStopped):
                 self._metrics.observe_failure(self.transactional_id)
@@ -297,7 +307,7 @@ class ExactlyOnceSink:
             yield
         except BaseException as e:
             settled = self._runner.place if self._runner is not None and self._runner.has_left_nothing else None
-            self._calls.fail(batch_id, e, settled=settled, is_fenced=isinstance(e, SinkFenced))
+            self._calls.fail(batch_id, e, settled=settled)
             raise
         self._calls.succeed(batch_id)
 

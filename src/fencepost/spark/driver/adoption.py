@@ -129,9 +129,7 @@ def refuse_another_start(
     )
 
 
-def _right_start(
-    start: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+def _right_start(start: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Where the query should start, in the topics that both read."""
     topics = {topic for topic, _ in ended}
     return {place: ended.get(place, BEGINNING) for place in start if place[0] in topics}

@@ -35,6 +35,7 @@ class Calls:
         self._done: int | None = None  # The last micro-batch that was written or skipped.
         self._failed: int | None = None  # The first one of this run that was not.
         self._because = ""
+        self._turned_away: tuple[int, str] | None = None  # A call that came during another one, and its error.
         self._has_begun = False
         self._has_tried = False  # Had the call that failed begun?
         self.remembered = Remembered()
@@ -47,6 +48,11 @@ class Calls:
         if is_new_run and self._query is not None:
             self._done = self._failed = None
         self._query, self._has_begun = query, True
+        turned_away, self._turned_away = self._turned_away, None
+        if turned_away is not None and turned_away[0] == batch_id:
+            self.remembered = _read(query)  # This call is another try.
+        elif turned_away is not None and turned_away[0] < batch_id and self._failed is None:
+            self._failed, self._because = turned_away
         if self._done == batch_id:
             raise SinkError(
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
@@ -57,6 +63,20 @@ class Calls:
                 f"micro-batch {batch_id} is not written, because micro-batch {self._failed} failed ({self._because}) "
                 "and your function caught the exception, so Spark took it for written"
                 f"{rewind_hint(self._failed, query.checkpoint)}"
+            )
+
+    def turn_away(self, batch_id: int, error: SinkError, find_query: Callable[[], RunningQuery]) -> None:
+        """A call that comes while the sink is in use: by another thread, or by the very function that calls it."""
+        self._turned_away = batch_id, _describe(error)
+        self._tell_the_next_run(batch_id, find_query)
+
+    def check_complete(self, batch_id: int) -> None:
+        """When the user's function has ended as if all were well. Raises SinkError if a call in between was not."""
+        if self._turned_away is not None and self._turned_away[0] == batch_id:
+            raise SinkError(
+                f"micro-batch {batch_id} is not complete: your function called the sink again while it was writing, "
+                f"and caught the exception ({self._turned_away[1]})\n\nhint: write several frames inside one function, "
+                "with @sink.batch and transaction.write"
             )
 
     def is_again(self, batch_id: int) -> bool:
@@ -75,41 +95,53 @@ class Calls:
         if self.remembered.failed_for(self._transactional_id) is not None:
             self._remember(lambda remembered: remembered.succeed(self._transactional_id))
 
-    def fail(
-        self, batch_id: int, error: BaseException, *, settled: OutputPlace | None, is_fenced: bool = False
-    ) -> None:
+    def fail(self, batch_id: int, error: BaseException, *, settled: OutputPlace | None) -> None:
         """Also for a call that ended before `begin`.
 
         settled: where nothing of the micro-batch is committed, and no transaction is open. None: that is not known.
-        is_fenced: another driver writes the micro-batch, and what the checkpoint remembers is its business, unless this
-        driver goes on to the next one.
         """
         has_begun, self._has_begun = self._has_begun, False
         if self._failed is None and self._done != batch_id:
             self._failed, self._has_tried = batch_id, has_begun
-            self._because = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        failed = self._failed
+            self._because = _describe(error)
+        query = self._query
         if not has_begun:
             self._query = None
-        elif failed is not None and not (is_fenced and batch_id == failed):
-            try:
-                self._remember(lambda remembered: remembered.fail(self._transactional_id, failed), settled)
-            except Exception as e:
-                log.warning(
-                    "the checkpoint cannot remember that micro-batch %d failed, so the next run would not notice if "
-                    "your function caught the exception: %s",
-                    failed,
-                    e,
-                )
+        elif self._failed is not None and query is not None:
+            self.remembered = self._tell_the_next_run(self._failed, lambda: query, settled) or self.remembered
 
-    def _remember(self, change: Callable[[Remembered], Remembered], settled: OutputPlace | None = None) -> None:
+    def _tell_the_next_run(
+        self, failed: int, find_query: Callable[[], RunningQuery], settled: OutputPlace | None = None
+    ) -> Remembered | None:
+        try:
+            return _change(find_query(), lambda remembered: remembered.fail(self._transactional_id, failed), settled)
+        except Exception as e:
+            log.warning(
+                "the checkpoint cannot remember that micro-batch %d failed, so the next run would not notice if your "
+                "function caught the exception: %s",
+                failed,
+                e,
+            )
+            return None
+
+    def _remember(self, change: Callable[[Remembered], Remembered]) -> None:
         assert self._query is not None, "a call has begun"
-        with _changing:
-            before = _read(self._query)  # Another sink of the function may have changed it.
-            after = change(before) if settled is None else change(before).end(settled)
-            if after != before:
-                self._query.files.write(FILE, encode_remembered(after))
-        self.remembered = after
+        self.remembered = _change(self._query, change)
+
+
+def _change(
+    query: RunningQuery, change: Callable[[Remembered], Remembered], settled: OutputPlace | None = None
+) -> Remembered:
+    with _changing:
+        before = _read(query)  # Another sink of the function may have changed it.
+        after = change(before) if settled is None else change(before).end(settled)
+        if after != before:
+            query.files.write(FILE, encode_remembered(after))
+        return after
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _read(query: RunningQuery) -> Remembered:

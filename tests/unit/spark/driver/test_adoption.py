@@ -86,7 +86,9 @@ def test_a_source_that_does_not_say_where_it_starts_needs_the_word_of_the_user()
     assert """.option("startingOffsets", '{"in": {"0": 5}}')""" in refused.reason, "the answer is not only for files"
 
 
-def test_a_kafka_source_that_starts_elsewhere_is_refused_first_though_the_user_has_to_vouch_for_another_source() -> None:
+def test_a_kafka_source_that_starts_elsewhere_is_refused_first_though_the_user_has_to_vouch_for_another_source() -> (
+    None
+):
     refused = refusal({("in", 0): 0}, {("in", 0): 5}, others=("FileStreamSource[file:/in]",))
     assert refused is not None
     assert "starts at offset 0 of partition 0 of in" in refused.reason

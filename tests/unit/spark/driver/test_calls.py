@@ -7,7 +7,7 @@ import pytest
 from fencepost.spark.checkpoint.query import RunningQuery
 from fencepost.spark.driver.calls import Calls
 from fencepost.spark.driver.remembered import OutputPlace, Remembered, Use, decode_remembered
-from fencepost.spark.failures import SinkError, SinkFenced
+from fencepost.spark.failures import SinkError
 
 ID = "refunds-1"
 PLACE = OutputPlace(ID, "Kq9S")
@@ -141,16 +141,28 @@ def test_the_refusal_to_go_on_after_a_failure_does_not_hide_that_failure(files: 
     assert calls.remembered.failed == {ID: 4}
 
 
-def test_a_fenced_driver_leaves_what_the_checkpoint_remembers_to_the_other_one_until_it_goes_on(files: Files) -> None:
-    calls, query = Calls(ID), run(files)
+def test_a_call_that_was_turned_away_counts_as_a_failure_unless_it_is_tried_again(files: Files) -> None:
+    calls, query, busy = Calls(ID), run(files), SinkError("busy")
     call(calls, query, 2)
+    calls.turn_away(3, busy, lambda: query)
+    assert files.remembered() == Remembered({PLACE: Use("run-1")}, {ID: 3}), "it may be the last one of the run"
+    call(calls, query, 3)
+    calls.turn_away(4, busy, lambda: query)
+    assert files.remembered() == Remembered({PLACE: Use("run-1")}, {ID: 4})
+    for batch_id in (5, 6):
+        with pytest.raises(SinkError, match=r"micro-batch 4 failed .SinkError: busy") as refused:
+            calls.begin(query, batch_id)
+        calls.fail(batch_id, refused.value, settled=None)
+
+
+def test_a_micro_batch_is_not_complete_if_a_call_was_turned_away_in_the_middle_of_it(files: Files) -> None:
+    calls, query, busy = Calls(ID), run(files), SinkError("busy")
+    calls.turn_away(3, busy, lambda: query)
     calls.begin(query, 3)
-    calls.fail(3, SinkFenced("fenced"), settled=None, is_fenced=True)
-    assert not calls.remembered.failed
-    with pytest.raises(SinkError, match="micro-batch 3 failed") as refused:
-        calls.begin(query, 4)
-    calls.fail(4, refused.value, settled=None)
-    assert calls.remembered.failed == {ID: 3}
+    calls.check_complete(3)
+    calls.turn_away(3, busy, lambda: query)
+    with pytest.raises(SinkError, match=r"micro-batch 3 is not complete: .* .SinkError: busy"):
+        calls.check_complete(3)
 
 
 def test_the_sinks_of_one_function_do_not_overwrite_what_the_other_has_to_remember(files: Files) -> None:
