@@ -268,6 +268,23 @@ def test_a_checkpoint_that_was_set_back_does_not_let_the_transactional_id_change
     assert values(broker) == ["a", "b", "c"]
 
 
+def test_a_checkpoint_that_was_copied_after_a_failure_and_set_back_does_not_let_the_transactional_id_change(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    """The copy remembers that nothing was left behind, which was true then."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with pytest.raises(ValueError, match="the first call fails"):
+        query.run(sink, 0, ["a"], Flaky())
+    sink.close()
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    run_once(broker, query, 0, ["a"])
+    shutil.rmtree(query.checkpoint)
+    (tmp_path / "copy").rename(query.checkpoint)
+    with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
+        run_once(broker, query, 0, ["a"], transactional_id="changed")
+    assert values(broker) == ["a"]
+
+
 def test_a_micro_batch_that_failed_while_it_was_skipped_does_not_let_the_transactional_id_change(
     broker: Broker, query: Query
 ) -> None:

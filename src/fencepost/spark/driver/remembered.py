@@ -107,9 +107,14 @@ def decode_remembered(text: str) -> Remembered:
     )
 
 
-def refuse_another_place(batch_id: int, used: Mapping[OutputPlace, Use], now: OutputPlace) -> Refuse | None:
-    """For a micro-batch of an earlier run, which may have committed it elsewhere, or left its transaction open."""
-    before = next((place for place, use in used.items() if not use.is_ended), None)
+def refuse_another_place(
+    batch_id: int, used: Mapping[OutputPlace, Use], now: OutputPlace, *, was_set_back: bool = False
+) -> Refuse | None:
+    """For a micro-batch of an earlier run, which may have committed it elsewhere, or left its transaction open.
+
+    was_set_back: the micro-batch is committed elsewhere, so the checkpoint does not remember the last run.
+    """
+    before = next((place for place, use in used.items() if was_set_back or not use.is_ended), None)
     if before is None or now in used:
         return None
     if before.transactional_id != now.transactional_id:

@@ -237,7 +237,8 @@ class MicroBatchRunner:
         )
         if left_out is not None:
             raise BatchRefused(left_out.reason)
-        moved = refuse_another_place(batch_id, remembered.used, self.place)
+        was_set_back = self._was_committed_elsewhere(batch_id, planned, remembered.used)
+        moved = refuse_another_place(batch_id, remembered.used, self.place, was_set_back=was_set_back)
         ask = partial(
             decide,
             note,
@@ -247,8 +248,7 @@ class MicroBatchRunner:
             now_ms=now_ms(),
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
-            was_planned_before=self._was_planned_before(planned.run_id, self._query)
-            or (moved is not None and self._was_committed_elsewhere(batch_id, planned, remembered.used)),
+            was_planned_before=self._was_planned_before(planned.run_id, self._query) or was_set_back,
             is_stateful=planned.is_stateful,
             was_registered_anew=self.owner.was_registered_anew,
             moved=moved,
@@ -307,6 +307,8 @@ class MicroBatchRunner:
 
     def _was_committed_elsewhere(self, batch_id: int, planned: Planned, used: Mapping[OutputPlace, Use]) -> bool:
         """With a transactional.id of an earlier run: then the checkpoint was set back, too."""
+        if self.place in used:
+            return False
         ids = [
             place.transactional_id
             for place, use in used.items()

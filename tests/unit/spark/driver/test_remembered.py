@@ -66,6 +66,7 @@ def test_another_place_is_refused_with_both_values_and_the_way_out(now: OutputPl
     assert refuse_another_place(7, {PLACE: Use("1")}, PLACE) is None
     assert refuse_another_place(7, {}, PLACE) is None
     assert refuse_another_place(7, {PLACE: Use("1", is_ended=True)}, now) is None
+    assert refuse_another_place(7, {PLACE: Use("1", is_ended=True)}, now, was_set_back=True) is not None
     assert refuse_another_place(7, {PLACE: Use("1"), now: Use("1")}, now) is None, "the function has two sinks"
     refused = refuse_another_place(7, {PLACE: Use("1")}, now)
     assert refused is not None
