@@ -96,13 +96,13 @@ def _planned(query: RunningQuery) -> Iterator[str]:
         yield str(ends.apply(source).json()) if ends.contains(source) else NO_OFFSET
 
 
-def is_read_from_checkpoint(query: RunningQuery) -> bool:
+def is_read_from_checkpoint(query: RunningQuery) -> bool | None:
     """Has Spark read the plan of the micro-batch that runs from the checkpoint, so that an earlier run has made it?
 
-    Spark keeps what it has read as text. With Spark Connect the plan cannot be seen: then False.
+    Spark keeps what it has read as text. None with Spark Connect, where the plan cannot be seen.
     """
     if query.in_jvm is None:
-        return False
+        return None
     ends = query.in_jvm.getLatestExecutionContext().endOffsets()
     planned = [ends.apply(source) for source in query.sources_in_jvm if ends.contains(source)]
     return bool(planned) and all(end.getClass().getSimpleName() == "SerializedOffset" for end in planned)

@@ -54,7 +54,7 @@ def decide(
     now_ms: int,
     retention_ms: int | None,
     created_ms: int,
-    was_planned_before: bool = False,
+    was_planned_before: bool | None = None,
     is_stateful: bool = False,
     was_registered_anew: bool = False,
     moved: Refuse | None = None,
@@ -67,7 +67,7 @@ def decide(
     offsets: of the micro-batch, by the checkpoint.
     retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
     created_ms: when this sink was created. No earlier one has tried a micro-batch that Spark planned after that.
-    was_planned_before: by an earlier run of the query, whose clock may have been ahead. False: that is not known.
+    was_planned_before: by an earlier run of the query. None: that is not known, and the clocks have to tell.
     is_stateful: the query keeps state, so its rows may depend on the time of the plan (timers, timeouts).
     was_registered_anew: the id may have had another owner since then.
     moved: the refusal of a micro-batch of an earlier run, if that wrote to another place. See `remembered.py`.
@@ -79,7 +79,7 @@ def decide(
         return refusal
     planned_ms = offsets.timestamp_ms
     is_of_this_sink = planned_ms is not None and planned_ms >= created_ms
-    is_of_this_run = is_of_this_sink and not was_planned_before
+    is_of_this_run = is_of_this_sink if was_planned_before is None else not was_planned_before
     decision: Decision = RUN
     if not isinstance(note, CommitNote) or note.query_id == query_id:
         age_ms = None if planned_ms is None else now_ms - planned_ms

@@ -248,7 +248,7 @@ class MicroBatchRunner:
             now_ms=now_ms(),
             retention_ms=self._retention_ms(),
             created_ms=self._created_ms,
-            was_planned_before=self._was_planned_before(planned.run_id, self._query) or was_set_back,
+            was_planned_before=was_set_back or self._was_planned_before(planned.run_id, self._query),
             is_stateful=planned.is_stateful,
             was_registered_anew=self.owner.was_registered_anew,
             moved=moved,
@@ -272,11 +272,12 @@ class MicroBatchRunner:
         """Is it known that nothing of the last micro-batch is committed, and that no transaction is open?"""
         return self.owner.is_settled and self._runs_after == (self.owner.note,)
 
-    def _was_planned_before(self, run_id: str, query: RunningQuery) -> bool:
-        """Did an earlier run of the query plan the micro-batch? False also if that is not known."""
-        if self._planning_run != run_id and not is_read_from_checkpoint(query):
+    def _was_planned_before(self, run_id: str, query: RunningQuery) -> bool | None:
+        """Did an earlier run of the query plan the micro-batch? None: that is not known."""
+        was_planned_before = False if self._planning_run == run_id else is_read_from_checkpoint(query)
+        if was_planned_before is False:
             self._planning_run = run_id  # From now on it plans every micro-batch.
-        return self._planning_run != run_id
+        return was_planned_before
 
     def _check_start(self, batch_id: int, planned: Planned, note: CommitNote, query: RunningQuery) -> None:
         """Raises BatchRefused if a query that adopts another one does not start where that one ended.

@@ -35,7 +35,7 @@ def decide_for(
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
     is_new: bool = False,
-    was_planned_before: bool = False,
+    was_planned_before: bool | None = None,
     is_stateful: bool = False,
     source: SourceEnd = KAFKA,
     moved: Refuse | None = None,
@@ -238,6 +238,17 @@ def test_a_committed_micro_batch_that_spark_planned_anew_is_skipped_only_if_its_
     assert "skip_batch=7" in said
     assert decide_for(note, 7, source=FILES, is_new=is_new, run_batch=7) is RUN
     assert "timers and timeouts depend on" in reason(decide_for(note, 7, source=KAFKA, is_new=is_new, is_stateful=True))
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["clock says new", "clock says old"])
+def test_for_a_note_that_does_not_say_when_the_micro_batch_was_planned_the_plan_tells_and_not_the_clock(
+    is_new: bool,
+) -> None:
+    """A note of an earlier version. A sink that is created inside the function is younger than the plan."""
+    note = CommitNote(QUERY, 7, DIGEST)
+    anew = decide_for(note, 7, source=FILES, is_new=is_new, was_planned_before=False)
+    assert "Spark planned it anew" in reason(anew)
+    assert decide_for(note, 7, source=FILES, is_new=is_new, was_planned_before=True) is SKIP
 
 
 def test_a_micro_batch_that_an_earlier_run_began_in_another_place_is_refused_unless_its_note_is_here() -> None:
