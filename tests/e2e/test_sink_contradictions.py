@@ -126,6 +126,18 @@ def test_a_lost_query_whose_partitions_do_not_fit_into_a_note_is_compared_by_its
     assert values(broker) == ["a", "b"]
 
 
+def test_a_lost_query_whose_note_has_no_offsets_is_compared_by_its_group(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fencepost.spark.driver.owner.with_ends", lambda note, _: note)
+        run_once(broker, query, 0, ["a"], group_id="lag")
+    with pytest.raises(BatchRefused, match="would be written twice") as refused:
+        run_once(broker, Query(tmp_path / "anew"), 0, ["a"], adopt=query.query_id, group_id="lag")
+    assert """.option("startingOffsets", '{"in": {"0": 1}}')""" in str(refused.value)
+    assert values(broker) == ["a"]
+
+
 @pytest.mark.parametrize("settings", [{}, {"group_id": "lag"}], ids=str)
 def test_a_lost_query_with_two_sources_at_different_offsets_of_one_partition_is_not_continued_at_the_lower_one(
     broker: Broker, query: Query, tmp_path: Path, settings: dict[str, str]

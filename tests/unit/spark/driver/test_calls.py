@@ -152,6 +152,7 @@ def test_a_call_that_was_turned_away_counts_as_a_failure_unless_it_is_tried_agai
     for batch_id in (5, 6):
         with pytest.raises(SinkError, match=r"micro-batch 4 failed .SinkError: busy") as refused:
             calls.begin(query, batch_id)
+        calls.turn_away(batch_id, busy, lambda: query)
         calls.fail(batch_id, refused.value, settled=None)
 
 

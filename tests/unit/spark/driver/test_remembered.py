@@ -109,3 +109,4 @@ def test_a_failed_micro_batch_that_is_run_again_or_left_out_or_written_by_anothe
     assert refuse_after_failure(4, 3, None, QUERY, CHECKPOINT, 3) is None
     assert refuse_after_failure(6, 3, CommitNote(QUERY, 5, "d"), QUERY, CHECKPOINT, None) is None
     assert refuse_after_failure(6, 3, CommitNote(QUERY, 2, "d"), QUERY, CHECKPOINT, None) is not None
+    assert refuse_after_failure(6, 3, CommitNote("another", 5, "d"), QUERY, CHECKPOINT, None) is not None
