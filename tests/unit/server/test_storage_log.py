@@ -335,6 +335,7 @@ def test_aborted_transactions_are_found_over_segments_and_starts(tmp_path: Path)
             for upper in (from_offset + 1, from_offset + 50, 400):
                 expected = [e for e in entries if e.last_offset >= from_offset and e.first_offset < upper]
                 assert log.aborted(from_offset, upper) == expected
+        log.save_snapshot(b"state")  # Without it, the partition adds all entries again.
         folder.close()
         log = open_log(folder := DataFolder(str(tmp_path)), config)
     log.append_aborted(entries[-1])
@@ -530,6 +531,7 @@ def test_a_log_that_cannot_be_read_says_so_and_forgets_nothing(tmp_path: Path, m
     log = open_log(folder)
     put(log)
     log.append_aborted(AbortedTxn(1, 0, 0, 1))
+    log.save_snapshot(b"state")
     folder.close()
     folder = DataFolder(str(tmp_path))
     log = open_log(folder)

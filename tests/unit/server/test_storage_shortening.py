@@ -353,6 +353,7 @@ def test_the_aborted_transactions_are_those_of_the_cleaned_segment(tmp_path: Pat
     entries = [AbortedTxn(7, n, n + 1, n + 2) for n in (0, 3, 9)]
     for entry in entries:
         log.append_aborted(entry)
+    log.save_snapshot(b"newer")
     rewrite = log.rewrite(0, 8)
     rewrite.append(log.read(7, 1, log.end_address), 7, 1007)
     rewrite.append_aborted(entries[1])

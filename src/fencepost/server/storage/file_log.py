@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NoReturn, cast
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
 from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer, Part
-from fencepost.server.storage.aborted_index import AbortedIndex
+from fencepost.server.storage.aborted_index import AbortedIndex, encode_txn_check
 from fencepost.server.storage.active_segment import ActiveSegment
 from fencepost.server.storage.epoch_starts import EpochStarts
 from fencepost.server.storage.heads import BadBatch, walk
@@ -282,7 +283,8 @@ class FileLog:
         if not all(_flush_indexes(segment) for segment in files.segments if segment.indexes.txns.pending):
             return
         _flush_indexes(files.segments[-1])
-        if files.snapshots.save(self.end_offset, snapshot, files.recovery_point):
+        txn_check = partial(encode_txn_check, files.segments)
+        if files.snapshots.save(self.end_offset, snapshot, txn_check, files.recovery_point):
             files.directory_changed = True
             if files.folder is not None:
                 files.folder.snapshot_saved(self, has_rolled)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from operator import itemgetter
 
+from fencepost.protocol.crc import crc32c
 from fencepost.server.storage.open_files import OpenFiles
 
 OFFSET_ENTRY = struct.Struct(">ii")  # Offset relative to the segment's base offset, position in the .log.
@@ -29,7 +30,7 @@ Entry = tuple[int, ...]
 class IndexFile:
     """`field` is the position of a field in the entry. The fields that are searched increase from entry to entry."""
 
-    __slots__ = ("_entry", "_last_stored", "_open_files", "_size_bytes", "missing", "path", "pending")
+    __slots__ = ("_crc", "_entry", "_last_stored", "_open_files", "_size_bytes", "missing", "path", "pending")
 
     def __init__(self, open_files: OpenFiles, path: str, entry: struct.Struct) -> None:
         self.path = path
@@ -38,6 +39,7 @@ class IndexFile:
         self._entry = entry
         self._size_bytes = -1  # Not known yet.
         self._last_stored: Entry | None = None  # None: it was not read or written yet.
+        self._crc: int | None = None  # Of the stored entries. None: nobody has asked yet.
         self.missing = False
 
     @property
@@ -70,6 +72,10 @@ class IndexFile:
             # Kept, because an append whose timestamp is not the greatest asks for it again and again.
             self._last_stored = self._load(self.stored - 1, self.stored)[0]
         return self._last_stored
+
+    def entry(self, index: int) -> Entry | None:
+        """The stored entry at this index, if there is one."""
+        return self._load(index, index + 1)[0] if index < self.stored else None
 
     def floor(self, field: int, value: int) -> Entry | None:
         """The last entry whose `field` is at most `value`."""
@@ -110,6 +116,8 @@ class IndexFile:
             raise OSError(f"short write: {written} of {len(data)} bytes to {self.path}")
         self._size_bytes = position + len(data)
         self._last_stored = self.pending[-1]
+        if self._crc is not None:
+            self._crc = crc32c(data, self._crc)
         self.pending.clear()
 
     def keep_ordered(self) -> None:
@@ -126,11 +134,16 @@ class IndexFile:
     def keep_below(self, field: int, value: int) -> None:
         """Cut the file where an entry's `field` reaches `value`, and remove bytes of an incomplete entry."""
         assert not self.pending, "an index is cut before anything is added to it"
-        keep = self.stored
-        if keep:
-            index, block = self._block_before(field, value - 1)
-            keep = index + bisect_left(block, value, key=itemgetter(field))
-        self.truncate(keep)
+        self.truncate(self.stored_below(field, value))
+
+    def stored_below(self, field: int, value: int) -> int:
+        """How many stored entries have a `field` below `value`."""
+        if not self.stored:
+            return 0
+        if not self.pending and self.last()[field] < value:  # type: ignore[index]
+            return self.stored
+        index, block = self._block_before(field, value - 1)
+        return index + bisect_left(block, value, key=itemgetter(field))
 
     def truncate(self, entries: int) -> None:
         """Keep the first `entries`, and no bytes of an incomplete one."""
@@ -140,6 +153,24 @@ class IndexFile:
         os.truncate(self.path, entries * self._entry.size)
         self._size_bytes = entries * self._entry.size
         self._last_stored = None
+        self._crc = None
+
+    def checksum(self, entries: int) -> int:
+        """The CRC-32C of the first `entries` that are stored."""
+        if entries < self.stored:
+            return self._checksum(entries)
+        if self._crc is None:
+            self._crc = self._checksum(entries)
+        return self._crc
+
+    def _checksum(self, entries: int) -> int:
+        if not entries:
+            return 0
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return crc32c(os.pread(fd, entries * self._entry.size, 0))
+        finally:
+            os.close(fd)
 
     def create(self, keep_pending: bool = False) -> None:
         """Create the file, or empty it."""
@@ -148,6 +179,7 @@ class IndexFile:
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         self._size_bytes = 0
         self._last_stored = None
+        self._crc = None
         self.missing = False
 
     def create_later(self) -> None:
@@ -155,6 +187,7 @@ class IndexFile:
         self.pending.clear()
         self._size_bytes = 0
         self._last_stored = None
+        self._crc = None
         self.missing = True
 
     def remove(self) -> None:

@@ -10,10 +10,12 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.machines.log.interface import LogFenced, StorageFailed
+from fencepost.server.storage.aborted_index import encode_txn_check
 from fencepost.server.storage.checkpoints import EPOCHS_NAME, TOPIC_ID_NAME, encode_topic_id, replace_file
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.places import Places
@@ -262,6 +264,8 @@ class LogFiles:
         segments[first:after] = [cleaned]
         self._move_addresses(first, old)
         self.directory_changed = True
+        with suppress(OSError):  # The next start makes the aborted-transaction index again.
+            self.snapshots.check_txns_again(partial(encode_txn_check, segments))
         self._remove_later(doomed)
 
     def _move_addresses(self, index: int, old: list[Segment]) -> None:

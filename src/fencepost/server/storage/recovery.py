@@ -7,7 +7,7 @@
                    together with its indexes and snapshot, is read and its checksums compared
 
 Derived files are repaired: offset index, time index and leader epochs from the `.log`; the aborted-transaction index by
-the partition's replay, so snapshots that include a lost entry are removed.
+the partition's replay, so snapshots that vouch for an index that has changed are removed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from contextlib import suppress
 
 from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import LEADER_EPOCH
+from fencepost.server.storage.aborted_index import keep_checked
 from fencepost.server.storage.checkpoints import (
     EPOCHS_NAME,
+    read_file,
     read_leader_epochs,
     write_leader_epochs,
 )
@@ -34,6 +36,7 @@ from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import CorruptLog, Segment, is_numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
 from fencepost.server.storage.skipped_offsets import skip_to
+from fencepost.server.storage.snapshots import SNAPSHOT_SUFFIXES
 from fencepost.server.storage.syncing import sync_directory
 
 # A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.
@@ -95,7 +98,8 @@ def open_file_log(
             checked_from = max((i for i, s in enumerate(segments) if s.base_offset <= point), default=0)
         opening.put_indexes_in_place(segments, checked_from)
         end_offset = opening.check(segments, checked_from, point if trust is Trust.OTHER_BOOT else None)
-    snapshots = opening.find_snapshots(end_offset)
+    vouched_for = min(point, end_offset) if trust is Trust.OTHER_BOOT else end_offset
+    snapshots = opening.check_txns(segments, vouched_for)
     end_offset = opening.skip_lost_offsets(segments, end_offset)
     noted = read_leader_epochs(directory) if EPOCHS_NAME in names else []
     epochs = [entry for entry in noted if entry[1] < end_offset]
@@ -167,10 +171,6 @@ class _Opening:
                     segment.rebuild_indexes(self.config.index_interval_bytes)
                 else:
                     segment.indexes.forget()
-            if not have[2]:
-                self.replay_txns_from(segments[index:], "is missing")
-            elif segment.indexes.txns.is_torn() or not _are_entries_in_order(segment):
-                self.replay_txns_from(segments[index:], "is damaged")
 
     def check(self, segments: list[Segment], first: int, recovery_point: int | None) -> int:
         """Check the segments from `segments[first]` on, and cut at the first bad batch; return the end offset.
@@ -190,7 +190,6 @@ class _Opening:
                 break
             if index + 1 < len(segments):
                 segment.indexes.seal()
-        self.keep_vouched_txns(segments, end_offset if recovery_point is None else min(recovery_point, end_offset))
         return end_offset
 
     def check_segment(
@@ -301,22 +300,27 @@ class _Opening:
         segments[-1].create_files()
         sync_directory(self.directory)
 
-    def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:
-        """Keep the aborted-transaction index up to the newest good snapshot; the replay adds the rest."""
-        snapshots = self.find_snapshots(vouched_for)
-        until = snapshots[-1] if snapshots else segments[0].base_offset
-        for segment in reversed(segments):
-            segment.indexes.txns.keep_below(3, until)
-            if segment.base_offset <= until:
-                break
+    def check_txns(self, segments: list[Segment], vouched_for: int) -> list[int]:
+        """Keep the aborted-transaction index as it was at the newest snapshot; return the snapshots that can be used.
 
-    def replay_txns_from(self, segments: list[Segment], why: str) -> None:
-        """Empty the aborted-transaction indexes of these segments, and have the partition replay them."""
-        self.report(f"{os.path.basename(segments[0].indexes.txns.path)} {why}: made again from the log")
-        self.drop_snapshots_above(segments[0].base_offset)
+        The partition replays the log from that snapshot, and adds the rest. Where the index is not as it was, it is
+        emptied, so the partition has to begin with an earlier snapshot.
+        """
+        while snapshots := self.find_snapshots(vouched_for):
+            newest = snapshots[-1]
+            name = f"{newest:020d}.txncheck"
+            noted = read_file(f"{self.directory}/{name}") if name in self.names else None
+            changed = keep_checked(segments, noted, newest)
+            if changed is None:
+                return snapshots
+            path = segments[changed].indexes.txns.path
+            self.report(f"{os.path.basename(path)} is not as it was at offset {newest}: made again from the log")
+            self.drop_snapshots_above(segments[changed].base_offset)
+            for segment in segments[changed:]:
+                segment.indexes.txns.truncate(0)
         for segment in segments:
-            segment.indexes.txns.create()
-            self.names.add(os.path.basename(segment.indexes.txns.path))
+            segment.indexes.txns.truncate(0)
+        return []
 
     def find_snapshots(self, until_offset: int) -> list[int]:
         """The offsets of the snapshots that can be used, in order; the others are removed."""
@@ -328,15 +332,6 @@ class _Opening:
 
     def drop_snapshots_above(self, offset: int) -> None:
         for name in sorted(self.names):
-            if is_numbered(name, "snapshot") and int(name[:20]) > offset:
+            if any(is_numbered(name, suffix) for suffix in SNAPSHOT_SUFFIXES) and int(name[:20]) > offset:
                 os.unlink(f"{self.directory}/{name}")
                 self.names.discard(name)
-
-
-def _are_entries_in_order(segment: Segment) -> bool:
-    last_offset = segment.base_offset - 1
-    for version, _, _, entry_offset, _ in segment.indexes.txns.starting(3, -(1 << 62)):
-        if version != 0 or entry_offset <= last_offset:
-            return False
-        last_offset = entry_offset
-    return True

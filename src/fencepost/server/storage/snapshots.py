@@ -1,11 +1,13 @@
 """The snapshots of a partition's producer state, `%020d.snapshot`, named by the offset to replay from.
 
-The partition defines their content. A snapshot only shortens a replay, so one that cannot be written is left out.
+The partition defines their content. Beside a snapshot, a file `.txncheck` describes the aborted-transaction index below
+it: see `aborted_index.py`. A snapshot only shortens a replay, so one that cannot be written is left out.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +15,10 @@ from fencepost.server.storage.checkpoints import read_file, replace_file
 from fencepost.server.storage.open_files import At
 
 KEPT_SNAPSHOTS = 2
+SNAPSHOT_SUFFIXES = ("snapshot", "txncheck")
+
+# Describes the index below an offset; empty if nothing was aborted there. May raise OSError.
+TxnCheck = Callable[[int], bytes]
 
 
 class SnapshotFiles:
@@ -31,9 +37,10 @@ class SnapshotFiles:
         except OSError:
             return False
 
-    def save(self, offset: int, snapshot: bytes, recovery_point: int) -> bool:
+    def save(self, offset: int, snapshot: bytes, txn_check: TxnCheck, recovery_point: int) -> bool:
         """Write the snapshot and remove old ones; return whether it was written."""
         try:
+            self._write_txn_check(offset, txn_check)
             at_half = partial(self._at, "snapshot.write")
             replace_file(self._path(offset), snapshot, durable=False, before=at_half)
         except OSError:
@@ -42,6 +49,19 @@ class SnapshotFiles:
             self._offsets.append(offset)
         self._remove_old(recovery_point)
         return True
+
+    def check_txns_again(self, txn_check: TxnCheck) -> None:
+        """The aborted-transaction index below the snapshots was replaced. Raises OSError."""
+        for offset in self._offsets:
+            self._write_txn_check(offset, txn_check)
+
+    def _write_txn_check(self, offset: int, txn_check: TxnCheck) -> None:
+        path = self._path(offset, "txncheck")
+        if content := txn_check(offset):
+            replace_file(path, content, durable=False)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def newest_offset(self) -> int:
         return self._offsets[-1] if self._offsets else -1
@@ -56,7 +76,9 @@ class SnapshotFiles:
         return None
 
     def paths(self) -> list[str]:
-        return [self._path(offset) for offset in self._offsets]
+        """Of the snapshots, and of the files beside them that there are."""
+        beside = [self._path(offset, "txncheck") for offset in self._offsets]
+        return [self._path(offset) for offset in self._offsets] + [path for path in beside if os.path.exists(path)]
 
     def _remove_old(self, recovery_point: int) -> None:
         """Keep the newest snapshot, and the snapshot that recovery would use after a power loss."""
@@ -64,9 +86,10 @@ class SnapshotFiles:
         kept.update([offset for offset in self._offsets if offset <= recovery_point][-1:])
         for offset in self._offsets:
             if offset not in kept:
-                with suppress(OSError):
-                    os.unlink(self._path(offset))
+                for suffix in SNAPSHOT_SUFFIXES:
+                    with suppress(OSError):
+                        os.unlink(self._path(offset, suffix))
         self._offsets = sorted(kept)
 
-    def _path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:020d}.snapshot"
+    def _path(self, offset: int, suffix: str = "snapshot") -> str:
+        return f"{self._directory}/{offset:020d}.{suffix}"
