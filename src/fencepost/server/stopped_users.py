@@ -15,14 +15,13 @@ from fencepost.broker.users import Users
 from fencepost.machines.auth.scram import credential_of
 from fencepost.protocol.scram import SALT_BYTES, SCRAM_MECHANISMS, salted_password
 from fencepost.protocol.transaction_version import TransactionVersion
-from fencepost.server.storage.checkpoints import read_file, replace_file
+from fencepost.server.storage.document import METADATA_NAME, Document
 from fencepost.server.storage.identity import DataFolderUnusable, drop_lock, make_folder, take_lock
-from fencepost.server.storage.losses import METADATA_NAME
 
 
 def users_in(data: str) -> dict[str, dict[str, int]]:
     """The iterations of each user's credentials, by mechanism. The broker may run. Raises DataFolderUnusable."""
-    found = read_file(f"{data}/{METADATA_NAME}")
+    found = Document(data).load()
     if found is None:
         raise DataFolderUnusable(
             f"{data} is not the data folder of a broker: it has no file {METADATA_NAME}", "is --data the right folder?"
@@ -53,11 +52,11 @@ def delete_user(data: str, user: str, mechanisms: tuple[str, ...]) -> None:
 
 def _change(data: str, change: Callable[[Users], Users]) -> None:
     with _locked(data):
-        path = f"{data}/{METADATA_NAME}"
-        found = read_file(path)
+        document = Document(data)
+        found = document.load()
         before = _first_document(data) if found is None else decode_metadata(found)
         after = before._replace(users=change(before.users))
-        replace_file(path, encode_metadata(after), durable=True, is_private=True)
+        document.save(encode_metadata(after))
 
 
 @contextmanager

@@ -14,4 +14,4 @@ class SurveyedFolder(DataFolder):
     def __init__(self, path: str, topic_id: bytes = TOPIC_ID, **options: Any) -> None:
         super().__init__(path, logs_in=lambda document: [(name, topic_id) for name in LOGS], **options)
         if self.load_metadata() is None:
-            self.save_metadata(b"{}")
+            self.save_metadata(b'{"a": 1}')

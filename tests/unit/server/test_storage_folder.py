@@ -43,7 +43,7 @@ def test_only_the_owner_may_read_the_document_which_has_the_keys_of_users(tmp_pa
     left_by_a_crash = tmp_path / "fencepost.metadata.tmp"
     left_by_a_crash.touch(mode=0o644)
     folder = DataFolder(str(tmp_path))
-    folder.save_metadata(b"{}")
+    folder.save_metadata(b'{"a": 1}')
     folder.close()
     assert stat.S_IMODE(document.stat().st_mode) == 0o600
 
@@ -111,8 +111,8 @@ def test_the_cluster_id_stays(tmp_path: Path) -> None:
 def test_metadata_is_none_until_it_is_saved(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     assert folder.load_metadata() is None
-    folder.save_metadata(b"{}")
-    assert folder.load_metadata() == b"{}"
+    folder.save_metadata(b'{"a": 1}')
+    assert folder.load_metadata() == b'{"a": 1\n}'
     folder.close()
 
 
@@ -124,11 +124,11 @@ def test_metadata_that_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
     folder = DataFolder(str(tmp_path), at=at)
-    folder.save_metadata(b"old")
+    folder.save_metadata(b'{"a": "old"}')
     full = True
     with pytest.raises(StorageFailed, match="No space left"):
-        folder.save_metadata(b"new")
-    assert folder.load_metadata() == b"old"
+        folder.save_metadata(b'{"a": "new"}')
+    assert folder.load_metadata() == b'{"a": "old"\n}'
     assert not (tmp_path / "fencepost.metadata.tmp").exists()
     folder.close()
 

@@ -390,7 +390,7 @@ def test_an_accepted_loss_of_the_document_is_not_forgotten_before_there_is_a_new
         folder = DataFolder(str(tmp_path), boot=same_boot, missing="accept", logs_in=lambda document: [])
         assert folder.may_have_lost_appends
         folder.abandon()
-    (tmp_path / POINT).unlink()
+    unlink(tmp_path / POINT, tmp_path / "metadata-revision")
     assert DataFolder(str(tmp_path), boot=same_boot, logs_in=lambda document: []).may_have_lost_appends
 
 
@@ -460,7 +460,7 @@ def test_the_document_is_missed_by_the_note_of_a_small_log(tmp_path: Path) -> No
 def test_after_another_boot_the_note_of_a_small_log_does_not_prove_a_document(way: str, tmp_path: Path) -> None:
     begun(tmp_path)
     shutil.rmtree(tmp_path / "orders-0")
-    (tmp_path / "fencepost.metadata").unlink()
+    unlink(tmp_path / "fencepost.metadata", tmp_path / "metadata-revision")
     if way == "the folder is restored from a copy":
         (tmp_path / "boot-id").write_text("restored")
         SurveyedFolder(str(tmp_path), boot=same_boot)

@@ -516,15 +516,15 @@ def test_a_process_killed_at_a_crash_point_loses_nothing(tmp_path: Path, point: 
 def test_metadata_is_the_old_or_the_new_document(tmp_path: Path) -> None:
     def work(folder: DataFolder) -> None:
         for n in range(100):
-            folder.save_metadata(b"document %d" % n)
+            folder.save_metadata(b'{"document": %d\n}' % n)
 
     run_until_killed(tmp_path, "metadata.save", 3, work)
     folder = DataFolder(str(tmp_path))
-    assert folder.load_metadata() == b"document 1"
-    folder.save_metadata(b"document 2")
+    assert folder.load_metadata() == b'{"document": 1\n}'
+    folder.save_metadata(b'{"document": 2\n}')
     folder.close()
     folder = DataFolder(str(tmp_path))
-    assert folder.load_metadata() == b"document 2"
+    assert folder.load_metadata() == b'{"document": 2\n}'
     folder.close()
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from fencepost.broker.metadata import logs_in
 from fencepost.server.storage.begun_logs import BegunLogs
-from fencepost.server.storage.checkpoints import START_OFFSETS_NAME, read_file
+from fencepost.server.storage.checkpoints import START_OFFSETS_NAME
+from fencepost.server.storage.document import METADATA_NAME, Document
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.identity import DataFolderUnusable, current_boot
 from fencepost.server.storage.last_stop import LastStop
-from fencepost.server.storage.losses import METADATA_NAME
 from fencepost.server.storage.missing import survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles
@@ -47,7 +47,8 @@ class FolderCheck:
 
 def check_folder(folder: str) -> FolderCheck:
     """Raises DataFolderUnusable if this is not a data folder, DocumentTooNew, JSONDecodeError, and OSError."""
-    document = read_file(f"{folder}/{METADATA_NAME}") if os.path.isdir(folder) else None
+    kept = Document(folder)
+    document = kept.load() if os.path.isdir(folder) else None
     if document is None:
         raise DataFolderUnusable(
             f"{folder} is not a data folder: there is no {METADATA_NAME} in it", "name the folder of a broker"
@@ -75,7 +76,9 @@ def check_folder(folder: str) -> FolderCheck:
             size += segment.size
             if damage is not None:
                 damaged.append(damage)
-    return FolderCheck(len(logs), files, batches, size, tuple(map(str, found.missing)), tuple(damaged))
+    older_copy = kept.describe_older_copy()
+    missing = (*([older_copy] if older_copy else []), *map(str, found.missing))
+    return FolderCheck(len(logs), files, batches, size, missing, tuple(damaged))
 
 
 def _check_segment(segment: Segment, may_have_gaps: bool) -> tuple[int, Damage | None]:

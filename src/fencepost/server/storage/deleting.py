@@ -42,10 +42,8 @@ class LogDeletion:
     def delete(self, topic: str, partition: int) -> None:
         """Raises StorageFailed if the directory cannot be renamed; then nothing has changed."""
         name = f"{topic}-{partition}"
-        suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
-        renamed = topic[: _MAX_NAME_BYTES - len(suffix)] + suffix
         try:
-            os.rename(f"{self._path}/{name}", f"{self._path}/{renamed}")
+            renamed = self._rename(name, "delete")
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -54,6 +52,18 @@ class LogDeletion:
             self._remove_later(renamed)
         for file in self._offset_files:
             file.forget(name)
+
+    def keep(self, name: str) -> str:
+        """Rename the directory of a log that the cluster's document does not have. Raises OSError."""
+        return self._rename(name, "stray")
+
+    def _rename(self, name: str, why: str) -> str:
+        """As Apache Kafka does."""
+        topic, _, partition = name.rpartition("-")
+        suffix = f"-{partition}.{uuid.uuid4().hex}-{why}"
+        renamed = topic[: _MAX_NAME_BYTES - len(suffix)] + suffix
+        os.rename(f"{self._path}/{name}", f"{self._path}/{renamed}")
+        return renamed
 
     def before_reuse(self, name: str) -> None:
         """Call before a new log gets the name. Raises OSError."""

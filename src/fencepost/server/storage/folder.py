@@ -2,7 +2,8 @@
 
     .lock                                held while a broker runs; its pid inside, empty after a stop
     meta.properties                      the cluster that the folder belongs to (Kafka's layout)
-    fencepost.metadata                   the cluster's document: topics and settings
+    fencepost.metadata                   the cluster's document: topics and settings (document.py)
+    metadata-revision                    how often the document was saved
     .kafka_cleanshutdown, boot-id        how the last process ended: `last_stop.py`
     logs-of-this-boot                    the logs that have files: `begun_logs.py`
     *-offset-checkpoint                  one offset for each log: `offset_files.py`
@@ -31,23 +32,23 @@ from fencepost.server.storage.checkpoints import (
     TOPIC_ID_NAME,
     decode_topic_id,
     read_file,
-    replace_file,
 )
 from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
 from fencepost.server.storage.deleting import LogDeletion
+from fencepost.server.storage.document import Document
 from fencepost.server.storage.file_log import FileLog, hand_over
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
-from fencepost.server.storage.losses import METADATA_NAME, Losses
+from fencepost.server.storage.losses import Losses
 from fencepost.server.storage.missing import LogsIn, Survey
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, never_crash
 from fencepost.server.storage.recovery import Report, open_file_log
 from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.swaps import Swaps
-from fencepost.server.storage.syncing import FolderSync
+from fencepost.server.storage.syncing import FolderSync, sync_directory
 
 MAX_OPEN_SEGMENTS = 256
 
@@ -128,11 +129,17 @@ class DataFolder:
         last_stop = self._last_stop = LastStop(self.path, boot)
         self._begun_logs = BegunLogs(self.path, boot)
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
+        self._document = Document(self.path)
         survey = self._survey()
         if survey.missing:
             self._losses.accept(survey)
         else:
             last_stop.begin()
+        if self._older_copy is not None:
+            strays = [self._deletion.keep(name) for name in sorted(self._unopened - survey.ends.keys())]
+            self._unopened &= survey.ends.keys()
+            sync_directory(self.path)  # Before the document is saved again, and the next start would remove them.
+            self._losses.accept_older_copy(self._older_copy, strays)
         if last_stop.trust is Trust.OTHER_BOOT:
             self._begun_logs.begin_anew()
         self.may_have_lost_appends = last_stop.may_have_lost_appends
@@ -142,14 +149,16 @@ class DataFolder:
     def _survey(self) -> Survey:
         """Find missing data. Raises DataMissing, before anything has changed, unless the loss is accepted."""
         document = self.load_metadata()
+        self._older_copy: str | None = None
         if self._logs_in is not None and document is not None:
+            self._older_copy = self._document.describe_older_copy()
             logs = list(self._logs_in(document))
-            survey = self._losses.look(logs, self._start_offsets, self._begun_logs)
+            survey = self._losses.look(self._older_copy, logs, self._start_offsets, self._begun_logs)
             self._begun_logs.keep(logs)
             return survey
         # With logs and without a document, the caller refuses the folder in any case.
         if self._logs_in is not None and not self._unopened:
-            self._losses.look_for_document(self._begun_logs)
+            self._losses.look_for_document(self._document, self._begun_logs)
         return Survey([], {})
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:
@@ -268,14 +277,11 @@ class DataFolder:
     # The cluster's document.
 
     def load_metadata(self) -> bytes | None:
-        return read_file(f"{self.path}/{METADATA_NAME}")
+        return self._document.load()
 
     def save_metadata(self, document: bytes) -> None:
         try:
-            at_half = partial(self._open_files.at, "metadata.save")
-            path = f"{self.path}/{METADATA_NAME}"
-            # It has the keys of users who log in by SCRAM.
-            replace_file(path, document, durable=True, before=at_half, is_private=True)
+            self._document.save(document, at_half=partial(self._open_files.at, "metadata.save"))
         except OSError as error:
             raise StorageFailed(str(error)) from error
 

@@ -39,7 +39,7 @@ class IndexFile:
         self._entry = entry
         self._size_bytes = -1  # Not known yet.
         self._last_stored: Entry | None = None  # None: it was not read or written yet.
-        self._crc: int | None = None  # Of the stored entries. None: nobody has asked yet.
+        self._crc: int | None = None  # Of the stored entries. None: not computed yet.
         self.missing = False
 
     @property

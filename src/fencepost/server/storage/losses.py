@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from fencepost.counting import counted
 from fencepost.server.storage.begun_logs import BegunLogs
+from fencepost.server.storage.document import METADATA_NAME, REVISION_NAME, Document
 from fencepost.server.storage.last_stop import LastStop, Trust
 from fencepost.server.storage.missing import DataMissing, Survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.recovery import Report
 from fencepost.server.storage.skipped_offsets import skip_gap
 from fencepost.server.storage.syncing import FolderSync
-
-METADATA_NAME = "fencepost.metadata"
 
 
 class Losses:
@@ -41,34 +41,52 @@ class Losses:
         self._synced_ends: dict[str, int | None] = {}
         self._proven_ends: dict[str, int] = {}
 
-    def look(self, logs: Iterable[tuple[str, bytes]], start_offsets: OffsetsFile, begun_logs: BegunLogs) -> Survey:
+    def look(
+        self,
+        older_copy: str | None,
+        logs: Iterable[tuple[str, bytes]],
+        start_offsets: OffsetsFile,
+        begun_logs: BegunLogs,
+    ) -> Survey:
         """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing.
 
-        `logs`: the names and topic ids of the logs that the cluster's document has.
+        `older_copy`: a line that says so if the cluster's document is not the newest one. `logs`: the names and topic
+        ids of the logs that it has.
         """
         survey = survey_folder(self._path, logs, self._last_stop, self._recovery_points, start_offsets, begun_logs)
-        if survey.missing and not self.is_accepted:
-            is_damaged = any(part.is_damaged for part in survey.missing)
-            raise DataMissing(self._path, map(str, survey.missing), is_damaged)
+        lines = [older_copy] if older_copy else []
+        lines += map(str, survey.missing)
+        if lines and not self.is_accepted:
+            raise DataMissing(self._path, lines, is_damaged=any(part.is_damaged for part in survey.missing))
         self._proven_ends = dict(survey.ends)
         return survey
 
-    def look_for_document(self, begun_logs: BegunLogs) -> None:
-        """There is no document, and no log. Raises DataMissing if a record names a log, unless that is accepted.
+    def look_for_document(self, document: Document, begun_logs: BegunLogs) -> None:
+        """There is no document, and no log. Raises DataMissing if a record says otherwise, unless that is accepted.
 
         Then the start is one after a power loss: clients of the lost cluster may be alive.
         The document is on disk before any log has files, so a log that is named proves that there was one.
         """
         begun = [] if self._last_stop.trust is Trust.OTHER_BOOT else begun_logs.names()
         named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names(), *begun})
-        if not named:
+        if not named and not document.noted_revision:
             return
-        line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
-        line += " ...)" if len(named) > 1 else ")"
+        line = f"{METADATA_NAME}: there is no such file; "
+        if named:
+            line += f"by other files there are {len(named)} logs ({named[0]}" + (" ...)" if len(named) > 1 else ")")
+        else:
+            line += f"by {REVISION_NAME}, revision {document.noted_revision} was saved"
         if not self.is_accepted:
             raise DataMissing(self._path, [line], is_damaged=False)
         self._last_stop.distrust()
         self._report(f"{line}: accepted, this is a new cluster")
+
+    def accept_older_copy(self, line: str, strays: Iterable[str]) -> None:
+        """Go on as after a power loss: producer ids that are not in the document were given out."""
+        self._last_stop.distrust()
+        names = sorted(strays)
+        kept = f", and the files of {counted(len(names), 'log')} that it does not have are kept: {', '.join(names)}"
+        self._report(f"{line}: accepted{kept if names else ''}")
 
     def accept(self, survey: Survey) -> None:
         """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
