@@ -114,7 +114,8 @@ class DataFolder:
     def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None, is_loss_accepted: bool) -> None:
         refuse_later_checkpoints(self.path)
         self.cluster_id = open_meta(self.path, cluster_id, node_id)
-        self._recovery_points = RecoveryPoints(self.path)
+        last_stop = self._last_stop = LastStop(self.path, boot)
+        self._recovery_points = RecoveryPoints(self.path, is_synced=last_stop.trust is Trust.CLEAN)
         self._start_offsets = OffsetsFile(f"{self.path}/{START_OFFSETS_NAME}")
         self._clean_offsets = OffsetsFile(f"{self.path}/{CLEAN_OFFSETS_NAME}")
         self._checkpoints = Checkpointing(self.path, self._recovery_points, self._defer, self._stop)
@@ -126,7 +127,6 @@ class DataFolder:
             for name in names
             if _LOG_DIRECTORY.fullmatch(name) and os.path.exists(f"{self.path}/{name}/{TOPIC_ID_NAME}")
         }
-        last_stop = self._last_stop = LastStop(self.path, boot)
         self._begun_logs = BegunLogs(self.path, boot)
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
         self._document = Document(self.path)
@@ -329,7 +329,7 @@ class DataFolder:
         self._swaps.close()
         self._close_workers()
         paths: list[str] = []
-        directories = {self.path}
+        directories: dict[str, None] = {}
         half_swapped = self._swaps.install()
         settled: list[str] = []
         for name, log in self._logs.items():
@@ -344,7 +344,7 @@ class DataFolder:
                 self._recovery_points.set(name, log.end_offset)
             if log.is_changed():
                 paths += log.files.to_sync()
-                directories.add(log.files.directory)
+                directories |= {self.path: None, log.files.directory: None}
         logs = {name: self._logs[name] for name in settled}
         ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
         # A request that waited for a sync, also for one that is under way, would go on and append: behind the end that

@@ -38,7 +38,7 @@ class Losses:
         self._disk = disk
         self._report = report
         # The recovery points that `_note_proven_ends` replaced: this start checks everything behind them.
-        self._synced_ends: dict[str, int | None] = {}
+        self._synced_ends: dict[str, int] = {}
         self._proven_ends: dict[str, int] = {}
 
     def look(
@@ -103,7 +103,7 @@ class Losses:
         self._note_proven_ends({name: end_offset})
         self._last_stop.distrust()
 
-    def take_synced_end(self, name: str) -> int | None:
+    def take_synced_end(self, name: str) -> int:
         """The recovery point of a log that is being opened."""
         return self._synced_ends.pop(name, self._recovery_points.get(name))
 

@@ -291,7 +291,7 @@ def survey_folder(
         recorded = LogRecords(
             last_stop.trust,
             last_stop.clean_ends.get(name),
-            recovery_points.get(name) or 0,
+            recovery_points.get(name),
             start_offsets.get(name),
             begun_logs.has(name, topic_id),
         )

@@ -7,6 +7,7 @@
 A topic may be deleted and created again under the same name. `forget` removes an entry from memory and, when the file
 is next written, from the file. `forget_for_good` removes it from the disk, and must return before a new log gets the
 name: after a power loss, the entry would hide the beginning of the new log, or vouch for batches that were not synced.
+An entry of 0 does neither, so it counts as none: most logs of a folder may be empty.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from fencepost.server.storage.checkpoints import (
 )
 
 
+def _read(path: str) -> dict[str, int]:
+    return {name: offset for name, offset in decode_offsets(read_file(path)).items() if offset}
+
+
 class OffsetsFile:
     """Written again with every change."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._offsets = decode_offsets(read_file(path))
+        self._offsets = _read(path)
         self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
 
     def get(self, name: str) -> int:
@@ -56,24 +61,31 @@ class OffsetsFile:
 
 
 class RecoveryPoints:
-    """One thread changes the points. Another one may write the file, and holds the lock meanwhile."""
+    """One thread changes the points. Another one may write the file, and holds the lock meanwhile.
 
-    def __init__(self, folder: str) -> None:
+    `is_synced`: whether the file, as it is, is on disk.
+    """
+
+    def __init__(self, folder: str, is_synced: bool = False) -> None:
         self._path = f"{folder}/{RECOVERY_POINTS_NAME}"
-        self._points = decode_offsets(read_file(self._path))
+        self._points = _read(self._path)
         self._in_file = set(self._points)  # The names that a start may find there, also after a power loss.
+        self._synced = dict(self._points) if is_synced else None  # None: it is not known what is on disk.
         self._lock = Lock()
         self.is_closed = False
 
-    def get(self, name: str) -> int | None:
-        return self._points.get(name)
+    def get(self, name: str) -> int:
+        return self._points.get(name, 0)
 
     def names(self) -> list[str]:
         """Of the logs with records."""
-        return [name for name, point in self._points.items() if point]
+        return list(self._points)
 
     def set(self, name: str, offset: int) -> None:
-        self._points[name] = offset
+        if offset:
+            self._points[name] = offset
+        else:
+            self.forget(name)
 
     def forget(self, name: str) -> None:
         self._points.pop(name, None)
@@ -83,7 +95,7 @@ class RecoveryPoints:
         self.forget(name)
         with self._lock:
             if name in self._in_file:
-                self._write(dict(self._points))
+                self._write(self._points)
 
     def store(self, more_points: Callable[[], dict[str, int]]) -> None:
         """Write the file, from any thread, with the points that `more_points` returns added. Raises OSError."""
@@ -95,9 +107,12 @@ class RecoveryPoints:
         """Write the file; a `store` of another thread that comes later does nothing. Raises OSError."""
         with self._lock:
             self.is_closed = True
-            self._write(self._points)
+            if self._points != self._synced:
+                self._write(self._points)
 
     def _write(self, points: dict[str, int]) -> None:
         self._in_file |= points.keys()
+        self._synced = None
         replace_file(self._path, encode_offsets(points), durable=True)
         self._in_file = set(points)
+        self._synced = dict(points)
