@@ -74,7 +74,7 @@ def mounted(disk: Disk) -> Iterator[None]:
     new_uuid = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=uuids.randbytes(16).hex(), bytes=uuids.randbytes(16)))
     os_on_disk = _os_on(disk)
     patches: list[Patch] = [(module, "os", os_on_disk) for module in MODULES]
-    patches += [(module, "open", disk.descriptors.open_file) for module in (checkpoints, recovery, rewriting)]
+    patches += [(module, "open", disk.descriptors.open_file) for module in (recovery, rewriting)]
     patches += [
         (syncing, "_find_syncfs", lambda: disk.descriptors.syncfs if disk.has_syncfs else None),
         (syncing, "ThreadPoolExecutor", _Here),

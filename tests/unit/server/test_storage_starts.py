@@ -113,3 +113,35 @@ def test_a_stop_without_any_change_syncs_only_its_note(
         cluster.stop()
     # The file and its name.
     assert changes(calls) == {"fsync": 2, "rename": 1, "ftruncate": 1}
+
+
+@pytest.mark.parametrize(
+    ("is_written", "is_clean", "most"),
+    [
+        (False, True, {}),
+        # The topic id, the leader epochs and the snapshot; whether it is a log, and the sizes of its files.
+        (True, True, {"listdir": 1, "open": 3, "stat": 4}),
+        (False, False, {}),
+        # The `.log` instead of the snapshot, which is not written yet, and no index.
+        (True, False, {"listdir": 1, "open": 3, "stat": 3}),
+    ],
+)
+def test_a_start_reads_a_few_files_of_each_partition_and_none_of_an_empty_one(
+    is_written: bool, is_clean: bool, most: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for partitions in (10, 50):
+        cluster = started(tmp_path / str(partitions), partitions)
+        if is_written:
+            write_to_each(cluster)
+        if is_clean:
+            cluster.stop()
+        else:
+            kill(cluster)
+        with counted_calls(monkeypatch) as calls:
+            cluster = started(tmp_path / str(partitions))
+        found.append(calls)
+        kill(cluster)
+    few, many = found
+    for name in (*CHANGES, "listdir", "open", "stat"):
+        assert (many[name] - few[name]) / 40 <= most.get(name, 0), name

@@ -131,8 +131,10 @@ class DataFolder:
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
         self._document = Document(self.path)
         survey = self._survey()
+        self._listed = survey.names  # Of each log, until it is opened.
         if survey.missing:
             self._losses.accept(survey)
+            self._listed.clear()
         else:
             last_stop.begin()
         if self._older_copy is not None:
@@ -159,7 +161,7 @@ class DataFolder:
         # With logs and without a document, the caller refuses the folder in any case.
         if self._logs_in is not None and not self._unopened:
             self._losses.look_for_document(self._document, self._begun_logs)
-        return Survey([], {})
+        return Survey([], {}, {})
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:
         self._losses.accept_found(name, end_offset)
@@ -188,8 +190,9 @@ class DataFolder:
         assert "/" not in name
         directory = f"{self.path}/{name}"
         proven_end = self._losses.take_proven_end(name)
+        listed = self._listed.pop(name, None)
         try:
-            found = decode_topic_id(read_file(f"{directory}/{TOPIC_ID_NAME}"))
+            found = topic_id if listed is not None else decode_topic_id(read_file(f"{directory}/{TOPIC_ID_NAME}"))
             if found is not None and found != topic_id:
                 # The topic was deleted, but its files were not: the process stopped too early, or the disk refused.
                 self._report(f"{name}: removed the files of a deleted topic with the same name")
@@ -215,6 +218,7 @@ class DataFolder:
             self._report,
             proven_end,
             self._accept_found_loss if self._losses.is_accepted else None,
+            listed,
         )
         if start > log.start_offset:
             # A power loss kept the note of the start and lost the records before it. As the log grows again, the note

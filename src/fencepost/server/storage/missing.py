@@ -15,7 +15,7 @@ A torn or damaged batch beyond what is proven is the work of recovery, not missi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from fencepost.server.storage.last_stop import LastStop, Trust
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import last_offset_of
-from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, is_numbered
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, numbered
 
 SETTING = "fencepost.recovery.missing"
 
@@ -51,16 +51,20 @@ class LogRecords(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """The files in the directory of one log. `has_directory`: there is one, of the right topic."""
+    """The files in the directory of one log. `has_directory`: there is one, of the right topic; `names` are in it."""
 
     has_directory: bool
     segments: list[Segment]
     newest_snapshot: int = 0
     indexed_end: int = 0  # The end offset by the indexes of the last segment, or of a newer one without a `.log`.
+    names: Sequence[str] = ()
 
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+
+_NOTHING = FoundLog(has_directory=False, segments=[])
 
 
 class Proof(NamedTuple):
@@ -207,22 +211,27 @@ def _walked(segment: Segment, until: int | None) -> tuple[int, int, BadBatch | N
 # --- what is there --------------------------------------------------------------------------------------------
 
 
-def survey(directory: str, topic_id: bytes, open_files: OpenFiles) -> FoundLog:
-    """The files of a log, as recovery will find them once it has finished the swaps of cleaned segments."""
+def survey(
+    directory: str, topic_id: bytes, open_files: OpenFiles, clean_end: tuple[int, int] | None = None
+) -> FoundLog:
+    """The files of a log, as recovery will find them once it has finished the swaps of cleaned segments.
+
+    If the log has the size that a clean stop noted, nothing else is asked, and no index is read.
+    """
     try:
-        names = set(os.listdir(directory))
+        names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
-        return FoundLog(has_directory=False, segments=[])
+        return _NOTHING
     path = f"{directory}/{TOPIC_ID_NAME}"
     content = read_file(path) if TOPIC_ID_NAME in names else None
     refuse_later_topic_id(path, content)
     found = decode_topic_id(content)
     if found is not None and found != topic_id:
-        return FoundLog(has_directory=False, segments=[])  # The rest of a deleted topic.
-    suffixes = {int(name[:20]): "" for name in names if is_numbered(name, "log")}
-    swapped = sorted(name for name in names if is_numbered(name.removesuffix(SWAP), "log") and name.endswith(SWAP))
-    for name in swapped:
-        base_offset, last_offset = int(name[:20]), last_offset_of(f"{directory}/{name}")
+        return _NOTHING  # The rest of a deleted topic.
+    offsets = numbered(names)
+    suffixes = dict.fromkeys(offsets["log"], "")
+    for base_offset in offsets["log" + SWAP]:
+        last_offset = last_offset_of(f"{directory}/{base_offset:020d}.log{SWAP}")
         suffixes = {base: suffix for base, suffix in suffixes.items() if not base_offset <= base <= last_offset}
         suffixes[base_offset] = SWAP
     segments = []
@@ -231,16 +240,17 @@ def survey(directory: str, topic_id: bytes, open_files: OpenFiles) -> FoundLog:
         size = os.stat(f"{directory}/{base_offset:020d}.log{suffix}").st_size
         segments.append(Segment(open_files, directory, base_offset, address, size, suffix))
         address += size
-    snapshots = [int(name[:20]) for name in names if is_numbered(name, "snapshot")]
-    indexed = [int(name[:20]) for name in names if is_numbered(name, "index")]
-    newest = max(indexed, default=-1)
+    found_log = FoundLog(True, segments, max(offsets["snapshot"], default=0), names=names)
+    if clean_end is not None and clean_end[1] == address:
+        return found_log
+    newest = max(offsets["index"], default=-1)
     indexed_end = 0
     if segments and newest == segments[-1].base_offset:
         indexed_end = _end_by_indexes(segments[-1])
     elif newest > max(suffixes, default=-1):
         last = IndexFile(open_files, f"{directory}/{newest:020d}.index", OFFSET_ENTRY).last()
         indexed_end = newest + last[0] + 1 if last is not None and last[0] >= 0 else newest
-    return FoundLog(True, segments, max(snapshots, default=0), indexed_end)
+    return found_log._replace(indexed_end=indexed_end)
 
 
 def _end_by_indexes(segment: Segment) -> int:
@@ -269,10 +279,14 @@ def _are_increasing(entries: list[tuple[int, ...]]) -> bool:
 
 
 class Survey(NamedTuple):
-    """Of all logs of a folder: the parts that are missing, and the end offset that is proven for each log."""
+    """Of all logs of a folder: the parts that are missing, and the end offset that is proven for each log.
+
+    `names`: what is in the directory of each log, except where it belongs to another topic.
+    """
 
     missing: list[MissingPart]
     ends: Mapping[str, int]
+    names: dict[str, Sequence[str]]
 
 
 def survey_folder(
@@ -287,6 +301,8 @@ def survey_folder(
     open_files = OpenFiles(1, is_read_only=True)
     missing = []
     ends = {}
+    names: dict[str, Sequence[str]] = {}
+    there = set(os.listdir(folder))
     for name, topic_id in logs:
         recorded = LogRecords(
             last_stop.trust,
@@ -295,9 +311,14 @@ def survey_folder(
             start_offsets.get(name),
             begun_logs.has(name, topic_id),
         )
-        found = survey(f"{folder}/{name}", topic_id, open_files)
+        found = _NOTHING
+        if name in there:
+            clean_end = recorded.clean_end if recorded.trust is Trust.CLEAN else None
+            found = survey(f"{folder}/{name}", topic_id, open_files, clean_end)
+        if found.has_directory or name not in there:
+            names[name] = found.names
         part = find_missing(name, recorded, found)
         if part is not None:
             missing.append(part)
         ends[name] = proven_end(recorded, found).end_offset
-    return Survey(missing, ends)
+    return Survey(missing, ends, names)

@@ -13,7 +13,8 @@ the partition's replay, so snapshots that vouch for an index that has changed ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from fencepost.machines.log.interface import LogConfig
@@ -33,7 +34,7 @@ from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.missing import DataMissing
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import CorruptLog, Segment, is_numbered
+from fencepost.server.storage.segment import CorruptLog, Segment, numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
 from fencepost.server.storage.skipped_offsets import skip_to
 from fencepost.server.storage.snapshots import SNAPSHOT_SUFFIXES
@@ -58,16 +59,18 @@ def open_file_log(
     report: Report,
     proven_end: int = 0,
     accept_loss: AcceptLoss | None = None,
+    listed: Iterable[str] | None = None,
 ) -> FileLog:
     """The log in `directory`, or a new one. `report` gets one line for every repair.
 
     `clean_end`: the end offset and the size that a clean stop noted; files of another size are checked.
     `start_offset`: where the log begins, if that is within its first segment. `proven_end`: the log has reached this
     offset, by the folder's records (`missing.py`). Where it ends before, `accept_loss` is called before anything is
-    changed, and it continues there; without `accept_loss`, DataMissing is raised.
+    changed, and it continues there; without `accept_loss`, DataMissing is raised. `listed`: what is in the directory,
+    if that is known.
     """
     try:
-        names = set(os.listdir(directory))
+        names = set(os.listdir(directory) if listed is None else listed)
     except FileNotFoundError:
         names = set()
         if not proven_end:
@@ -77,7 +80,8 @@ def open_file_log(
     opening.accept_loss = accept_loss
     segments: list[Segment] = []
     if names:
-        opening.names = names = finish_swaps(directory, names, opening.report)
+        if (swapped := finish_swaps(directory, names, opening.report)) is not names:
+            opening.take_names(swapped)
         segments = opening.find_segments()
     if not segments:
         opening.drop_snapshots_above(-1)
@@ -101,7 +105,7 @@ def open_file_log(
     vouched_for = min(point, end_offset) if trust is Trust.OTHER_BOOT else end_offset
     snapshots = opening.check_txns(segments, vouched_for)
     end_offset = opening.skip_lost_offsets(segments, end_offset)
-    noted = read_leader_epochs(directory) if EPOCHS_NAME in names else []
+    noted = read_leader_epochs(directory) if EPOCHS_NAME in opening.names else []
     epochs = [entry for entry in noted if entry[1] < end_offset]
     for epoch, first_offset in opening.epochs:
         if epoch > (epochs[-1][0] if epochs else -1):
@@ -129,7 +133,7 @@ class _Opening:
         self, directory: str, names: set[str], config: LogConfig, open_files: OpenFiles, report: Report
     ) -> None:
         self.directory = directory
-        self.names = names
+        self.take_names(names)
         self.config = config
         self.open_files = open_files
         self.proven_end = 0
@@ -140,20 +144,28 @@ class _Opening:
     def report(self, line: str) -> None:
         self._report(f"{os.path.basename(self.directory)}: {line}")
 
+    def take_names(self, names: set[str]) -> None:
+        self.names = names
+        self._offsets = numbered(names)
+        self._snapshots = self._offsets["snapshot"]
+
     def find_segments(self) -> list[Segment]:
         segments = []
         address = 0
-        for name in sorted(name for name in self.names if is_numbered(name, "log")):
-            size = os.stat(f"{self.directory}/{name}").st_size
-            segments.append(Segment(self.open_files, self.directory, int(name[:20]), address, size))
+        bases = self._offsets["log"]
+        for base_offset in bases:
+            size = os.stat(f"{self.directory}/{base_offset:020d}.log").st_size
+            segments.append(Segment(self.open_files, self.directory, base_offset, address, size))
             address += size
-        bases = {segment.base_offset for segment in segments}
-        for name in self.names:
-            if name.endswith(".tmp") or any(
-                is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
-            ):
-                # Left by a process that was killed while it created a segment or replaced a file.
-                os.unlink(f"{self.directory}/{name}")
+        left_over = [name for name in self.names if name.endswith(".tmp")]
+        for suffix in SUFFIXES:
+            if self._offsets[suffix] != bases:
+                left_over += [f"{base:020d}.{suffix}" for base in {*self._offsets[suffix]}.difference(bases)]
+        unused = {*self._offsets["txncheck"]}.difference(self._snapshots)
+        left_over += [f"{offset:020d}.txncheck" for offset in unused]
+        for name in left_over:
+            # By a process that was killed while it created a segment or replaced a file.
+            os.unlink(f"{self.directory}/{name}")
         return segments
 
     def put_indexes_in_place(self, segments: list[Segment], checked_from: int) -> None:
@@ -162,8 +174,11 @@ class _Opening:
             have = [f"{stem}.{suffix}" in self.names for suffix in SUFFIXES]
             if index >= checked_from and not all(have) and not self.has_snapshot_above(segment.base_offset):
                 # The process was killed before its first write of the indexes.
-                segment.indexes.forget()
-                segment.indexes.txns.remove()
+                if any(have):
+                    segment.indexes.forget()
+                    segment.indexes.txns.remove()
+                else:
+                    segment.indexes.create_later()
                 continue
             if not (have[0] and have[1]):
                 self.report(f"an index of {stem}.log is missing: made again from the log")
@@ -325,13 +340,15 @@ class _Opening:
     def find_snapshots(self, until_offset: int) -> list[int]:
         """The offsets of the snapshots that can be used, in order; the others are removed."""
         self.drop_snapshots_above(until_offset)
-        return sorted(int(name[:20]) for name in self.names if is_numbered(name, "snapshot"))
+        return list(self._snapshots)
 
     def has_snapshot_above(self, offset: int) -> bool:
-        return any(is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
+        return bool(self._snapshots) and self._snapshots[-1] > offset
 
     def drop_snapshots_above(self, offset: int) -> None:
-        for name in sorted(self.names):
-            if any(is_numbered(name, suffix) for suffix in SNAPSHOT_SUFFIXES) and int(name[:20]) > offset:
-                os.unlink(f"{self.directory}/{name}")
-                self.names.discard(name)
+        kept = bisect_right(self._snapshots, offset)
+        for dropped in self._snapshots[kept:]:
+            for suffix in SNAPSHOT_SUFFIXES:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{self.directory}/{dropped:020d}.{suffix}")
+        del self._snapshots[kept:]

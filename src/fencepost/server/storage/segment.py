@@ -6,7 +6,8 @@ Kafka's names and layouts: `%020d.log`, `.index`, `.timeindex`, `.txnindex`, nam
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from fencepost.machines.log.interface import StorageFailed
@@ -23,9 +24,13 @@ SWAP = ".swap"
 DELETED = ".deleted"
 
 
-def is_numbered(name: str, suffix: str) -> bool:
-    """Whether `name` is that of a file with an offset, such as `%020d.log`."""
-    return len(name) == 21 + len(suffix) and name[:20].isdecimal() and name[20:] == "." + suffix
+def numbered(names: Iterable[str]) -> dict[str, list[int]]:
+    """By suffix, the offsets of the files that have one in their names, such as `%020d.log`, in order."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for name in sorted(names):
+        if name[20:21] == "." and name[:20].isdecimal():
+            found[name[21:]].append(int(name[:20]))
+    return found
 
 
 class CorruptLog(StorageFailed):
