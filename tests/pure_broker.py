@@ -114,6 +114,9 @@ class PureBroker:
         )
         self.cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
         self.node = Node(1, self.cluster)
+        self._recover()
+
+    def _recover(self) -> None:
         self.cluster.start(self.now_ms)
 
     def restart(self, storage: MemoryStorage | None = None) -> None:

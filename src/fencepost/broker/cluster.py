@@ -17,6 +17,7 @@ from fencepost.broker.controller import Controller, LogToLead
 from fencepost.broker.coordinator.groups import GroupCoordinator
 from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.coordinator.txns import TxnCoordinator
+from fencepost.broker.damage_reports import DamageReports
 from fencepost.broker.fetches import WaitingFetches
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, SETTINGS_PREFIX, TXN_TOPIC
@@ -71,6 +72,7 @@ class Cluster:
         self.config = config
         self.rng = rng
         self.notice = notice  # Prints one line for the operator.
+        self.damage_reports = DamageReports(notice)
         self.trace = trace  # Takes an event for whatever happens to a transaction.
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
@@ -200,7 +202,7 @@ class Cluster:
                 )
             elif live.configs != wanted.configs:
                 for partition in live.partitions.values():
-                    partition.log.configure(log_config(self.config, wanted.configs))
+                    partition.log.configure(log_config(self.config, name, wanted.configs))
             live.configs = wanted.configs
             has_grown = has_grown or live.partition_count != wanted.partition_count
             live.partition_count = wanted.partition_count

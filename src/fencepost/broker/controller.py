@@ -254,7 +254,7 @@ class Controller:
             wanted = after.topics.get(name)
             if wanted is None:
                 continue
-            configured = log_config(self.config, wanted.configs)
+            configured = log_config(self.config, name, wanted.configs)
             for index in range(len(self._leaders.get(name, ())), wanted.partition_count):
                 opened[name, index] = self.storage.open_log(name, index, wanted.topic_id, configured)
         return opened

@@ -47,7 +47,7 @@ def cleanup_policy(config: Config, configs: Mapping[str, str]) -> frozenset[str]
     return frozenset(policy.split(","))
 
 
-def log_config(config: Config, configs: Mapping[str, str]) -> LogConfig:
+def log_config(config: Config, name: str, configs: Mapping[str, str]) -> LogConfig:
     def setting(name: str) -> Any:
         return config.for_topic(configs, name)
 
@@ -56,4 +56,5 @@ def log_config(config: Config, configs: Mapping[str, str]) -> LogConfig:
     if is_compacted:
         # Kafka: only a closed segment can be cleaned, so a segment is closed when it has to be cleaned.
         segment_ms = min(segment_ms, setting("max.compaction.lag.ms"))
-    return LogConfig(setting("segment.bytes"), segment_ms, setting("index.interval.bytes"), is_compacted)
+    keeps_state = name in INTERNAL_TOPICS
+    return LogConfig(setting("segment.bytes"), segment_ms, setting("index.interval.bytes"), is_compacted, keeps_state)

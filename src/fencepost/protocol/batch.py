@@ -51,6 +51,7 @@ LEAST_LENGTH_OF_ANY_MAGIC = 14
 # Where `HEADER.unpack` puts a field, for loops that are too hot to make a `BatchHeader` of every batch.
 BASE_OFFSET_FIELD = 0
 LENGTH_FIELD = 1
+CRC_FIELD = 4
 ATTRIBUTES_FIELD = 5
 LAST_OFFSET_DELTA_FIELD = 6
 MAX_TIMESTAMP_FIELD = 8

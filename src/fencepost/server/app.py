@@ -220,22 +220,14 @@ class App:
         self.log.info(f"metrics at http://{host}:{self.metrics_port}/metrics")
 
     def _recover(self, storage: Storage) -> None:
-        is_new = storage.load_metadata() is None
         if self.settings.data is None:
             self.cluster.start(now_ms())
             return
-        from fencepost.server.storage import DataFolder, DataFolderUnusable
+        from fencepost.server.recovering import recover
+        from fencepost.server.storage import DataFolder
 
         assert isinstance(storage, DataFolder)
-        if is_new and storage.strays():
-            raise DataFolderUnusable(
-                f"{storage.path} has logs ({storage.strays()[0]} ...), but not the document that says what they are",
-                "restore the file fencepost.metadata, or choose a new folder",
-            )
-        self.cluster.start(now_ms())
-        storage.note_cluster(self.cluster.cluster_id, self.cluster.brokers[0].node_id)
-        # The logs that were not opened belong to topics that were being deleted when the last process died.
-        storage.delete_strays()
+        recover(storage, self.cluster, now_ms())
 
     def _open_storage(self) -> Storage:
         if self.settings.data is None:

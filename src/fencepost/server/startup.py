@@ -16,7 +16,7 @@ from fencepost.broker.controller import DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.listeners import PLAINTEXT, format_address, format_listener
 from fencepost.broker.metadata import DocumentTooNew
-from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.doors import Door
 from fencepost.server.wanted_topics import TopicDiffers
@@ -118,12 +118,18 @@ def ready_line(doors: Sequence[Door]) -> str:
 
 def explain(error: Exception, data: str | None = None) -> str | None:
     """The message for the user who started the broker; None if the user cannot fix the cause."""
-    from fencepost.server.storage import CorruptLog, DataFolderUnusable
+    from fencepost.server.storage import DataFolderUnusable
+    from fencepost.server.storage.missing import SETTING
 
+    if isinstance(error, CorruptLog):
+        return (
+            f"a start cannot do without a damaged batch: {error}\n\n"
+            "hint: check the disk, and restore the folder from a copy, or accept the loss with "
+            f"--set {SETTING}=accept, which keeps the records behind the damaged batch for `fencepost salvage`"
+        )
     explained = (
         BadSetting,
         CannotListen,
-        CorruptLog,
         DataFolderMismatch,
         DataFolderUnusable,
         DocumentTooNew,

@@ -16,7 +16,7 @@ from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.new_leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
-from fencepost.machines.log.interface import LogFenced, StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import Part
@@ -182,7 +182,10 @@ def _read(
         # Kafka: the first batch of a response is sent whole, however large; a later one only if it fits.
         limit = max(min(w.max_bytes, max_bytes), 0)
         if is_empty or limit:
-            fetched = _fetch(partition, w.offset, limit, read_committed, in_place)
+            try:
+                fetched = partition.fetch(w.offset, limit, read_committed, in_place)
+            except StorageFailed as e:
+                fetched = _nothing(cluster.damage_reports.code_of(partition, e))
             if fetched.error:
                 fetched = _nothing(fetched.error)
             elif len(fetched.records) > limit and not is_empty:
@@ -196,15 +199,6 @@ def _read(
             max_bytes -= len(fetched.records)
         results.append(Result(w, fetched))
     return results
-
-
-def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bool, in_place: bool) -> Fetched:
-    try:
-        return partition.fetch(offset, max_bytes, read_committed, in_place)
-    except LogFenced:
-        return _nothing(errors.NOT_LEADER_OR_FOLLOWER)
-    except StorageFailed:
-        return _nothing(errors.KAFKA_STORAGE_ERROR)
 
 
 def _available(cluster: Cluster, wanted: Iterable[Wanted], read_committed: bool) -> int:

@@ -57,6 +57,6 @@ def _find(ctx: Context, topic: str, wanted: Wanted, read_committed: bool) -> Par
         return PartitionResponse(wanted.partition_index, error)
     try:
         found = offset_for(partition, wanted.timestamp, read_committed)
-    except StorageFailed:
-        return PartitionResponse(wanted.partition_index, errors.KAFKA_STORAGE_ERROR)
+    except StorageFailed as e:
+        return PartitionResponse(wanted.partition_index, ctx.cluster.damage_reports.code_of(partition, e))
     return PartitionResponse(wanted.partition_index, errors.NONE, found.timestamp, found.offset, found.leader_epoch)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from fencepost.machines.log.damage import find_damage
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol.batch import (
     ATTRIBUTES_FIELD,
     BASE_OFFSET_FIELD,
+    CHECKED_AT,
     COMMIT_MARKER,
+    CRC_FIELD,
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA_FIELD,
@@ -27,8 +30,11 @@ from fencepost.protocol.batch import (
     RECORD_COUNT_FIELD,
     TRANSACTIONAL,
     BatchHeader,
+    Corrupt,
+    Truncated,
     decode_marker,
 )
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.records import decode_varint, iter_records
 
 READ_BYTES = 1 << 20
@@ -83,33 +89,47 @@ def _offset(item: tuple[bytes, LatestRecord]) -> int:
 
 
 def load_latest(partition: Partition, each: EachRecord | None = None) -> LatestRecords:
+    """Raises CorruptLog if a batch is not the one that was written: a changed offset or state would look valid."""
     found = LatestRecords()
     log = partition.log
     offset = log.start_offset
     while offset < log.end_offset:
         chunk = log.read(offset, READ_BYTES, log.end_address)
-        offset = _load_chunk(chunk, found, each)
+        try:
+            offset = _load_chunk(chunk, offset, found, each)
+        except Corrupt:
+            raise find_damage(log, offset) from None
     return found
 
 
-def _load_chunk(chunk: bytes, found: LatestRecords, each: EachRecord | None) -> int:
-    """Take in whole batches and return the offset after them.
+def _load_chunk(chunk: bytes, next_offset: int, found: LatestRecords, each: EachRecord | None) -> int:
+    """Take in whole batches from `next_offset` on, and return the offset after them. Raises Corrupt.
 
     Batches of one record, which coordinators write most, are read here; `_load_batch` reads all others.
     """
+    if not chunk:
+        raise Truncated("record batch", need=HEADER_BYTES, have=0, at=0)
     unpack = HEADER.unpack_from
     pending = found.pending
-    pos = next_offset = 0
+    view = memoryview(chunk)
+    pos = 0
     # For the last plain record of each key in this chunk: where its value's length is, and its offset.
     places: dict[bytes, tuple[int, int]] = {}
     while pos < len(chunk):
         start = pos
-        fields = unpack(chunk, pos)
         at = pos + HEADER_BYTES
+        if at > len(chunk):
+            raise Truncated("batch header", need=HEADER_BYTES, have=len(chunk) - pos, at=pos)
+        fields = unpack(chunk, pos)
         pos += PREFIX_BYTES + fields[LENGTH_FIELD]
         base_offset, attributes = fields[BASE_OFFSET_FIELD], fields[ATTRIBUTES_FIELD]
+        if not at <= pos <= len(chunk) or crc32c(view[start + CHECKED_AT : pos]) != fields[CRC_FIELD]:
+            raise Corrupt("the batch is not whole", at=start)
+        after = base_offset + fields[LAST_OFFSET_DELTA_FIELD] + 1
+        if after <= next_offset:
+            raise Corrupt(f"the batch ends at offset {after - 1}, expected {next_offset} or more", at=start)
+        next_offset = after
         count = fields[RECORD_COUNT_FIELD]
-        next_offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD] + 1
         if count == 1 and (attributes == 0 or attributes == TRANSACTIONAL):
             while chunk[at] > 127:  # The record's length.
                 at += 1

@@ -29,6 +29,10 @@ class LogFenced(StorageFailed):
     """Another leader has taken over the log (`Storage.take_over`): this handle neither reads nor writes any more."""
 
 
+class CorruptLog(StorageFailed):
+    """A batch that was valid when it was written is not valid any more: the disk, or a program, changed it."""
+
+
 class LogTailUnknown(Exception):
     """It is unknown how much of the last writes is on disk. Never catch it: the process must stop, because only
     recovery, which reads the files again, can find out."""
@@ -254,3 +258,4 @@ class LogConfig(NamedTuple):
     segment_ms: int = 604_800_000
     index_interval_bytes: int = 4096
     compact: bool = False  # Offsets may have gaps.
+    keeps_state: bool = False  # The log of a coordinator, which a start reads whole.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from fencepost.machines.log.damage import find_damage
 from fencepost.machines.log.interface import AbortedTxn, Log, LogFenced, StorageFailed
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.producers import (
@@ -33,8 +34,10 @@ from fencepost.machines.partition.verifications import Verifications
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,
+    HEADER_BYTES,
     LAST_OFFSET_DELTA_FIELD,
-    LENGTH_AT,
+    LEAST_LENGTH,
+    MAGIC,
     MAX_TIMESTAMP_FIELD,
     NO_TIMESTAMP,
     PREFIX_BYTES,
@@ -64,7 +67,7 @@ DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 MAX_INT64 = 2**63 - 1
 
 
-_INT32 = struct.Struct(">i")
+_STEP = struct.Struct(">qi4xb")  # Base offset, length and magic.
 
 Hook = Callable[["Partition"], None]
 
@@ -436,13 +439,17 @@ class Partition:
             return Fetched(errors.NONE, records, high_watermark, lso, start_offset, [])
         # The aborted transactions are found by a look at the records.
         seen = log.read(offset, max_bytes, self.stable_address)
-        return Fetched(errors.NONE, seen, high_watermark, lso, start_offset, self._aborted_in(offset, seen))
+        size, upper = whole_part(seen)
+        if size < len(seen):
+            if not size:
+                raise find_damage(log, offset)
+            seen = seen[:size]  # The next fetch begins at the damage.
+        return Fetched(errors.NONE, seen, high_watermark, lso, start_offset, self._aborted_in(offset, upper))
 
-    def _aborted_in(self, offset: int, records: bytes) -> list[tuple[int, int]]:
-        """The aborted transactions that have data in `records`, which were read from `offset` on."""
+    def _aborted_in(self, offset: int, upper: int) -> list[tuple[int, int]]:
+        """The aborted transactions that have data between these offsets."""
         # Differs: Kafka also names some aborted transactions that begin after the records, because it looks them up by
         # index entries. Fencepost names those with data among the records.
-        upper = offset_after(records)
         found = self.log.aborted(offset, upper)
         if self.unindexed:
             found = found + [a for a in self.unindexed if a.last_offset >= offset and a.first_offset < upper]
@@ -471,11 +478,16 @@ def _code_of(failure: StorageFailed) -> int:
     return errors.NOT_LEADER_OR_FOLLOWER if isinstance(failure, LogFenced) else errors.KAFKA_STORAGE_ERROR
 
 
-def offset_after(records: bytes) -> int:
-    """The offset that follows the last batch of `records`, which are walked batch by batch."""
+def whole_part(records: bytes) -> tuple[int, int]:
+    """The size of the batches up to the first one with a damaged header, and the offset after them."""
     pos = last = 0
+    before = -1
     size = len(records)
-    while pos < size:
-        last = pos
-        pos += PREFIX_BYTES + _INT32.unpack_from(records, pos + LENGTH_AT)[0]
-    return decode_header(records, last).last_offset + 1 if records else 0
+    while size - pos >= HEADER_BYTES:
+        base_offset, length, magic = _STEP.unpack_from(records, pos)
+        end = pos + PREFIX_BYTES + length
+        if length < LEAST_LENGTH or end > size or magic != MAGIC or base_offset <= before:
+            break
+        before = base_offset
+        last, pos = pos, end
+    return pos, decode_header(records, last).last_offset + 1 if pos else 0

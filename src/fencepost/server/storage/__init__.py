@@ -18,6 +18,5 @@ from fencepost.server.storage.deferring import Defer
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.folder import DataFolder
 from fencepost.server.storage.identity import DataFolderUnusable
-from fencepost.server.storage.segment import CorruptLog
 
-__all__ = ["CorruptLog", "DataFolder", "DataFolderUnusable", "Defer", "FileLog"]
+__all__ = ["DataFolder", "DataFolderUnusable", "Defer", "FileLog"]

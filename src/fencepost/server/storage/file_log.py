@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NoReturn, cast
 
-from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
+from fencepost.machines.log.interface import (
+    AbortedTxn,
+    CorruptLog,
+    LogConfig,
+    LogTailUnknown,
+    Rewrite,
+    StorageFailed,
+    StoredBatch,
+)
 from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer, Part
 from fencepost.server.storage.aborted_index import AbortedIndex, encode_txn_check
 from fencepost.server.storage.active_segment import ActiveSegment
@@ -22,7 +30,7 @@ from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.places import Places
 from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, CorruptLog, Segment
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, Segment
 from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES
 
 # After a kill, each log is replayed from its last snapshot: at most this much.

@@ -31,6 +31,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
     buf = b""
     view = memoryview(buf)
     start = position
+    last_offset = -1
     unpack_from = WALKED_HEADER.unpack_from
     while position < end:
         at = position - start
@@ -49,6 +50,9 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             raise BadBatch(position, f"length {length}, base offset {base_offset}, last offset delta {delta}")
         if size > end - position:
             raise BadBatch(position, f"the batch has {size} bytes, the file {end - position} more")
+        if base_offset <= last_offset:
+            why = f"base offset is {base_offset}, the batch before ends at offset {last_offset}"
+            raise BadBatch(position, why, is_whole=True)
         if check_crc:
             if at + size <= len(buf):
                 found = crc32c(view[at + CHECKED_AT : at + size])
@@ -57,7 +61,8 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             if found != crc:
                 why = f"crc is {found:#010x}, the header says {crc:#010x}"
                 raise BadBatch(position, why, is_whole=True)
-        yield position, size, base_offset, base_offset + delta, max_timestamp, attributes, buf, at
+        last_offset = base_offset + delta
+        yield position, size, base_offset, last_offset, max_timestamp, attributes, buf, at
         position += size
 
 

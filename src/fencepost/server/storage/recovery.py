@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fencepost.machines.log.interface import LogConfig
+from fencepost.machines.log.interface import CorruptLog, LogConfig
 from fencepost.protocol.batch import LEADER_EPOCH
 from fencepost.server.storage.aborted_index import keep_checked
 from fencepost.server.storage.checkpoints import (
@@ -26,7 +26,7 @@ from fencepost.server.storage.checkpoints import (
     read_leader_epochs,
     write_leader_epochs,
 )
-from fencepost.server.storage.cuts import keep_cut
+from fencepost.server.storage.cuts import is_damage, keep_cut
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
@@ -34,7 +34,7 @@ from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.missing import DataMissing
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import CorruptLog, Segment, numbered
+from fencepost.server.storage.segment import Segment, numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
 from fencepost.server.storage.skipped_offsets import skip_to
 from fencepost.server.storage.snapshots import SNAPSHOT_SUFFIXES
@@ -102,6 +102,10 @@ def open_file_log(
             checked_from = max((i for i, s in enumerate(segments) if s.base_offset <= point), default=0)
         opening.put_indexes_in_place(segments, checked_from)
         end_offset = opening.check(segments, checked_from, point if trust is Trust.OTHER_BOOT else None)
+    if accept_loss is not None:
+        found_end = opening.check_what_is_read(segments, end_offset)
+        if found_end < end_offset:
+            end_offset, trust = found_end, Trust.OTHER_BOOT
     vouched_for = min(point, end_offset) if trust is Trust.OTHER_BOOT else end_offset
     snapshots = opening.check_txns(segments, vouched_for)
     end_offset = opening.skip_lost_offsets(segments, end_offset)
@@ -201,10 +205,34 @@ class _Opening:
             if bad is None and index + 1 < len(segments) and end_offset != segments[index + 1].base_offset:
                 bad = BadBatch(segment.size, f"the next segment begins at offset {segments[index + 1].base_offset}")
             if bad is not None:
+                if recovery_point is None and self.config.keeps_state and is_damage(segment, bad):
+                    # A kill leaves no such batch, and without the later ones decided transactions would be open.
+                    self.proven_end = max(self.proven_end, end_offset + 1)
                 self.cut(segments, index, bad, end_offset)
                 break
             if index + 1 < len(segments):
                 segment.indexes.seal()
+        return end_offset
+
+    def check_what_is_read(self, segments: list[Segment], end_offset: int) -> int:
+        """Cut the log at the first damaged batch among those that this start will read; return the end offset.
+
+        It will replay what came after the newest snapshot, and load all of a coordinator's log. Without the consent to
+        a loss, these readers find the damage, and the start is refused.
+        """
+        snapshots = self.find_snapshots(end_offset)
+        read_from = snapshots[-1] if snapshots and not self.config.keeps_state else segments[0].base_offset
+        for index, segment in enumerate(segments):
+            is_last = index + 1 == len(segments)
+            if not is_last and segments[index + 1].base_offset <= read_from:
+                continue
+            next_offset = segment.base_offset
+            try:
+                for placed in segment.check(0, next_offset, may_have_gaps=not is_last):
+                    next_offset = placed[3] + 1
+            except BadBatch:
+                self.proven_end = max(self.proven_end, next_offset + 1)
+                return self.check(segments, index, recovery_point=segment.base_offset)
         return end_offset
 
     def check_segment(
@@ -256,8 +284,8 @@ class _Opening:
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
-        self.refuse_or_accept_loss(end_offset, is_damaged=True)
         segment = segments[index]
+        self.refuse_or_accept_loss(end_offset, f"{os.path.basename(segment.path)}: {bad}")
         is_closed = index + 1 < len(segments)
         lost = sum(later.size for later in segments[index:]) - bad.position
         # Before the rest is gone: a snapshot proves how far the log went.
@@ -275,7 +303,7 @@ class _Opening:
             segments.append(Segment(self.open_files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
-    def refuse_or_accept_loss(self, end_offset: int, is_damaged: bool = False) -> None:
+    def refuse_or_accept_loss(self, end_offset: int, damage: str = "") -> None:
         """Raise DataMissing if the log ends before its proven end, unless the loss is accepted."""
         if end_offset >= self.proven_end:
             return
@@ -284,7 +312,8 @@ class _Opening:
             self.accept_loss(name, self.proven_end)
         else:
             line = f"{name}: the log ends at offset {end_offset}; by the records it reaches offset {self.proven_end}"
-            raise DataMissing(os.path.dirname(self.directory), [line], is_damaged)
+            line += f" ({damage})" if damage else ""
+            raise DataMissing(os.path.dirname(self.directory), [line], is_damaged=bool(damage))
 
     def skip_lost_offsets(self, segments: list[Segment], end_offset: int) -> int:
         """Let the log continue where it ended by the folder's records; return its end offset."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.storage.heads import BadBatch, Placed, walk
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment_indexes import NO_TIMESTAMP, UNKNOWN_TIMESTAMP, SegmentIndexes
@@ -31,10 +31,6 @@ def numbered(names: Iterable[str]) -> dict[str, list[int]]:
         if name[20:21] == "." and name[:20].isdecimal():
             found[name[21:]].append(int(name[:20]))
     return found
-
-
-class CorruptLog(StorageFailed):
-    """A batch that was valid when it was written is not valid any more: the disk, or a program, changed it."""
 
 
 class Segment:

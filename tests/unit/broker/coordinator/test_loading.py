@@ -10,8 +10,8 @@ from fencepost.broker.coordinator.loading import LatestRecord, LatestRecords, lo
 from fencepost.machines.log.interface import LogConfig
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.partition.partition import Partition
-from fencepost.protocol.batch import HEADER_BYTES, assemble, decode_header, decode_marker, encode_batch
-from fencepost.protocol.filtering import keep_records, skim
+from fencepost.protocol.batch import HEADER_BYTES, decode_header, decode_marker, encode_batch, stamp
+from fencepost.protocol.filtering import keep_no_records, keep_records, skim
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 
 NOW_MS = 1_700_000_000_000
@@ -74,14 +74,14 @@ def test_batches_that_no_coordinator_writes_are_read_the_long_way() -> None:
     two = encode_batch([(b"other", b"0"), (b"id", b"2")], NOW_MS)
     header, payload = decode_header(two), two[HEADER_BYTES:]
     compacted = keep_records(header, payload, list(skim(header, payload))[1:], None)
-    emptied = assemble(b"", 0, 0, NOW_MS, NOW_MS)
+    emptied = keep_no_records(decode_header(plain))
     compressed = encode_records([Record(0, NOW_MS, b"id", b"3")], codec=1)
     assert values_of(partition_of(plain, compacted)) == {b"id": b"2"}
     assert values_of(partition_of(plain, compressed)) == {b"id": b"3"}
     assert values_of(partition_of(compressed, plain)) == {b"id": b"1"}
     log = MemoryStorage().open_log("__transaction_state", 0, bytes(16), LogConfig())
     log.append(plain, 0, 0, NOW_MS)
-    log.append((1).to_bytes(8, "big") + emptied[8:23] + bytes(4) + emptied[27:], 1, 1, NOW_MS)
+    log.append(stamp(emptied, 1, 0), 1, 1, NOW_MS)
     assert values_of(Partition(log, "__transaction_state", 0)) == {b"id": b"1"}
 
 
