@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost import __version__
 from fencepost.broker.users import Users, decode_users, encode_users
@@ -22,6 +22,10 @@ DOCUMENT_VERSION = 1
 
 class DocumentTooNew(Exception):
     """A later version of Fencepost wrote the document."""
+
+
+class DocumentDamaged(Exception):
+    """The document has not the form that Fencepost writes."""
 
 
 class TopicMetadata(NamedTuple):
@@ -97,8 +101,14 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def decode_metadata(raw: bytes) -> Metadata:
-    """Raises JSONDecodeError or DocumentTooNew. Older documents lack some fields, which have a default."""
-    document = json.loads(raw)
+    """Raises DocumentDamaged or DocumentTooNew. Older documents lack some fields, which have a default."""
+    try:
+        return _decode(json.loads(raw))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DocumentDamaged(f"{type(error).__name__}: {error}") from error
+
+
+def _decode(document: dict[str, Any]) -> Metadata:
     version = document.get("version", DOCUMENT_VERSION)
     if version > DOCUMENT_VERSION:
         raise DocumentTooNew(

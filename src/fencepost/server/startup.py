@@ -6,7 +6,6 @@ Settings come from a file in Java's properties format and from `name=value` pair
 from __future__ import annotations
 
 import errno
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,7 +14,7 @@ from fencepost.broker.config import Config, parse
 from fencepost.broker.controller import DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.listeners import PLAINTEXT, format_address, format_listener
-from fencepost.broker.metadata import DocumentTooNew
+from fencepost.broker.metadata import DocumentDamaged, DocumentTooNew
 from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.doors import Door
@@ -119,6 +118,7 @@ def ready_line(doors: Sequence[Door]) -> str:
 def explain(error: Exception, data: str | None = None) -> str | None:
     """The message for the user who started the broker; None if the user cannot fix the cause."""
     from fencepost.server.storage import DataFolderUnusable
+    from fencepost.server.storage.losses import METADATA_NAME
     from fencepost.server.storage.missing import SETTING
 
     if isinstance(error, CorruptLog):
@@ -138,12 +138,18 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     )
     if isinstance(error, explained):
         return str(error)
+    cause = error.__cause__ if isinstance(error, StorageFailed) else error
+    if isinstance(cause, IsADirectoryError | NotADirectoryError):
+        path = cause.filename2 or cause.filename
+        found, wanted = ("folder", "file") if isinstance(cause, IsADirectoryError) else ("file", "folder")
+        hint = f"move it elsewhere and restore the {wanted} from a copy of the data folder"
+        return f"{path} is a {found}, and the broker needs a {wanted} with this name\n\nhint: {hint}"
     if isinstance(error, StorageFailed):
         hint = "make room, or choose another folder with --data"
         return f"the data folder {data} cannot be written: {error}\n\nhint: {hint}"
-    if isinstance(error, json.JSONDecodeError):
+    if isinstance(error, DocumentDamaged):
         hint = "it was changed from outside; restore the folder from a copy, or give another one with --data"
-        return f"the metadata in {data} cannot be read: {error}\n\nhint: {hint}"
+        return f"the metadata in {data} cannot be read: {METADATA_NAME}: {error}\n\nhint: {hint}"
     if isinstance(error, OSError) and error.errno in DISK_REFUSES:
         hint = "make room, or choose a folder that this user may write to with --data"
         return f"the data folder {data} cannot be written: {error.strerror}\n\nhint: {hint}"

@@ -46,7 +46,7 @@ class FolderCheck:
 
 
 def check_folder(folder: str) -> FolderCheck:
-    """Raises DataFolderUnusable if this is not a data folder, DocumentTooNew, JSONDecodeError, and OSError."""
+    """Raises DataFolderUnusable if this is not a data folder, DocumentTooNew, DocumentDamaged, and OSError."""
     kept = Document(folder)
     document = kept.load() if os.path.isdir(folder) else None
     if document is None:

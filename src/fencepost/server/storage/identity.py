@@ -84,11 +84,12 @@ def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
         cluster_id = cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         write_meta(folder, cluster_id, node_id)
         return cluster_id
-    known = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+    known = dict(line.split("=", 1) for line in content.decode(errors="replace").splitlines() if "=" in line)
     if known.get("version") != "1" or "cluster.id" not in known:
         raise DataFolderUnusable(
-            f"{path} has version {known.get('version')}, expected 1",
-            "a later version, or another program, made this folder; start that, or choose another folder with --data",
+            f"{path} has version {known.get('version')}, expected 1, and cluster.id {known.get('cluster.id')}",
+            "a later version or another program made this folder, or the file is damaged: start that program, restore "
+            "the file from a copy, or choose another folder with --data",
         )
     return known["cluster.id"]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from operator import itemgetter
 
 from fencepost.protocol.crc import crc32c
-from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.open_files import OpenFiles, size_of
 
 OFFSET_ENTRY = struct.Struct(">ii")  # Offset relative to the segment's base offset, position in the .log.
 TIME_ENTRY = struct.Struct(">qi")  # Timestamp, relative offset.
@@ -46,7 +46,7 @@ class IndexFile:
     def size_bytes(self) -> int:
         if self._size_bytes < 0:
             try:
-                self._size_bytes = os.stat(self.path).st_size
+                self._size_bytes = size_of(self.path)
             except FileNotFoundError:
                 self._size_bytes = 0
                 self.missing = True

@@ -28,7 +28,7 @@ from fencepost.server.storage.identity import DataFolderUnusable
 from fencepost.server.storage.index_file import OFFSET_ENTRY, IndexFile
 from fencepost.server.storage.last_stop import LastStop, Trust
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
-from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import last_offset_of
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, numbered
 
@@ -237,7 +237,7 @@ def survey(
     segments = []
     address = 0
     for base_offset, suffix in sorted(suffixes.items()):
-        size = os.stat(f"{directory}/{base_offset:020d}.log{suffix}").st_size
+        size = size_of(f"{directory}/{base_offset:020d}.log{suffix}")
         segments.append(Segment(open_files, directory, base_offset, address, size, suffix))
         address += size
     found_log = FoundLog(True, segments, max(offsets["snapshot"], default=0), names=names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,6 +26,14 @@ class OnDisk(Protocol):
     path: str
     fd: int
     used: bool
+
+
+def size_of(path: str) -> int:
+    """Raises IsADirectoryError with the path: later calls that name a descriptor would not say which file it is."""
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return found.st_size
 
 
 def never_crash(point: str) -> None:

@@ -32,7 +32,7 @@ from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.missing import DataMissing
-from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import Segment, numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
@@ -158,7 +158,7 @@ class _Opening:
         address = 0
         bases = self._offsets["log"]
         for base_offset in bases:
-            size = os.stat(f"{self.directory}/{base_offset:020d}.log").st_size
+            size = size_of(f"{self.directory}/{base_offset:020d}.log")
             segments.append(Segment(self.open_files, self.directory, base_offset, address, size))
             address += size
         left_over = [name for name in self.names if name.endswith(".tmp")]
