@@ -118,7 +118,7 @@ def ready_line(doors: Sequence[Door]) -> str:
 def explain(error: Exception, data: str | None = None) -> str | None:
     """The message for the user who started the broker; None if the user cannot fix the cause."""
     from fencepost.server.storage import DataFolderUnusable
-    from fencepost.server.storage.losses import METADATA_NAME
+    from fencepost.server.storage.document import METADATA_NAME
     from fencepost.server.storage.missing import SETTING
 
     if isinstance(error, CorruptLog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ class Paths:
 
     def stat(self, path: str) -> Any:
         file = self._tree.file(path)
-        return SimpleNamespace(st_size=len(file.data), st_mtime_ns=file.mtime_ms * 1_000_000)
+        return SimpleNamespace(st_size=len(file.data), st_mode=stat.S_IFREG, st_mtime_ns=file.mtime_ms * 1_000_000)
 
     def listdir(self, path: str) -> list[str]:
         return list(self._tree.directory(path).names)

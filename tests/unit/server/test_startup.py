@@ -163,8 +163,6 @@ def test_meta_properties_of_another_form_are_refused_with_what_they_say(content:
         "orders-0/partition.metadata",
         "orders-0/leader-epoch-checkpoint",
         "orders-0/00000000000000000000.log",
-        "orders-0/00000000000000000000.index",
-        "orders-0/00000000000000000000.timeindex",
         "orders-0/00000000000000000000.txnindex",
         "orders-0/00000000000000000001.snapshot",
     ],

@@ -71,6 +71,9 @@ def read_file(path: str) -> bytes | None:
             while more := os.pread(fd, _LARGE_BYTES, len(content)):
                 content += more
         return content
+    except OSError as error:
+        error.filename = path  # The call knows only the descriptor.
+        raise
     finally:
         os.close(fd)
 
