@@ -17,7 +17,7 @@ from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, 
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
 from fencepost.server.storage.begun_logs import BegunLogs
-from fencepost.server.storage.last_stop import Trust
+from fencepost.server.storage.last_stop import CleanEnd, Trust
 from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, proven_end
 from fencepost.server.storage.skipped_offsets import encode_filler
 from tests.unit.server.surveyed import TOPIC_ID, SurveyedFolder
@@ -713,7 +713,7 @@ def test_retention_and_deleted_records_are_no_loss(end: str, tmp_path: Path) -> 
 )
 def test_what_proves_the_end_of_a_log_depends_on_how_the_last_process_ended(trust: Trust, proof: Proof) -> None:
     found = FoundLog(True, [], newest_snapshot=7, indexed_end=8)
-    assert proven_end(LogRecords(trust, (9, 100), recovery_point=5, start_offset=6), found) == proof
+    assert proven_end(LogRecords(trust, CleanEnd(9, 100), recovery_point=5, start_offset=6), found) == proof
 
 
 def test_the_batch_that_skips_missing_offsets_is_whole_and_empty() -> None:

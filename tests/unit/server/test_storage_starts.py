@@ -80,8 +80,8 @@ def test_a_start_after_a_clean_stop_changes_as_little_with_many_partitions_as_wi
             cluster = started(tmp_path / str(partitions))
         found.append(changes(calls))
         kill(cluster)
-    # The stop's note is removed, durably, and the lock gets the process id.
-    assert found == [{"unlink": 1, "fsync": 1, "ftruncate": 1, "pwrite": 1}] * 2
+    # The stop's notes are removed, durably, and the lock gets the process id.
+    assert found == [{"unlink": 2, "fsync": 1, "ftruncate": 1, "pwrite": 1}] * 2
 
 
 def test_a_start_after_a_clean_stop_leaves_every_other_file_as_it_is(tmp_path: Path) -> None:
@@ -96,12 +96,15 @@ def test_a_start_after_a_clean_stop_leaves_every_other_file_as_it_is(tmp_path: P
     before = files()
     kill(started(tmp_path))
     after = files()
-    assert {Path(name).name for name in before.keys() - after.keys()} == {".kafka_cleanshutdown"}
+    assert {Path(name).name for name in before.keys() - after.keys()} == {
+        ".kafka_cleanshutdown",
+        "clean-stop-checksums",
+    }
     assert {Path(name).name for name, file in after.items() if before.get(name) != file} == {".lock"}
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_a_stop_without_any_change_syncs_only_its_note(
+def test_a_stop_without_any_change_writes_only_its_notes(
     is_written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = started(tmp_path, 40)
@@ -111,8 +114,8 @@ def test_a_stop_without_any_change_syncs_only_its_note(
     cluster = started(tmp_path)
     with counted_calls(monkeypatch) as calls:
         cluster.stop()
-    # The file and its name.
-    assert changes(calls) == {"fsync": 2, "rename": 1, "ftruncate": 1}
+    # One file and its name; the checksums are not synced.
+    assert changes(calls) == {"fsync": 2, "rename": 2, "ftruncate": 1}
 
 
 @pytest.mark.parametrize(

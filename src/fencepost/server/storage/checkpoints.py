@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import pairwise
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 TOPIC_ID_NAME = "partition.metadata"
@@ -111,17 +112,24 @@ def decode_offsets(content: bytes | None) -> dict[str, int]:
         return {}
 
 
+def encode_leader_epochs(epochs: list[tuple[int, int]]) -> bytes:
+    return encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+
+
 def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:
-    content = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
-    replace_file(f"{directory}/{EPOCHS_NAME}", content, durable=False)
+    replace_file(f"{directory}/{EPOCHS_NAME}", encode_leader_epochs(epochs), durable=False)
 
 
-def read_leader_epochs(directory: str) -> list[tuple[int, int]]:
-    lines = decode_checkpoint(read_file(f"{directory}/{EPOCHS_NAME}")) or []
+def read_leader_epochs(directory: str) -> list[tuple[int, int]] | None:
+    """None if the file is missing or damaged: epochs and their offsets rise."""
+    lines = decode_checkpoint(read_file(f"{directory}/{EPOCHS_NAME}"))
     try:
-        return [(int(epoch), int(start_offset)) for epoch, start_offset in lines]
+        epochs = None if lines is None else [(int(epoch), int(start_offset)) for epoch, start_offset in lines]
     except ValueError:
-        return []
+        return None
+    if epochs and any(after[0] <= before[0] or after[1] < before[1] for before, after in pairwise([(-1, 0), *epochs])):
+        return None
+    return epochs
 
 
 def encode_topic_id(topic_id: bytes) -> bytes:

@@ -4,7 +4,7 @@
     meta.properties                      the cluster that the folder belongs to (Kafka's layout)
     fencepost.metadata                   the cluster's document: topics and settings (document.py)
     metadata-revision                    how often the document was saved
-    .kafka_cleanshutdown, boot-id        how the last process ended: `last_stop.py`
+    .kafka_cleanshutdown, boot-id        how the last process ended, with `clean-stop-checksums`: `last_stop.py`
     logs-of-this-boot                    the logs that have files: `begun_logs.py`
     *-offset-checkpoint                  one offset for each log: `offset_files.py`
     <topic>-<partition>/                 one log; renamed to end in `-delete` while it is removed: `deleting.py`
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -31,6 +31,7 @@ from fencepost.server.storage.checkpoints import (
     START_OFFSETS_NAME,
     TOPIC_ID_NAME,
     decode_topic_id,
+    encode_leader_epochs,
     read_file,
 )
 from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
@@ -40,7 +41,7 @@ from fencepost.server.storage.file_log import FileLog, hand_over
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
-from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
+from fencepost.server.storage.last_stop import CLEAN_NAME, CleanEnd, LastStop, Trust, checksum, write_clean_stop
 from fencepost.server.storage.losses import Losses
 from fencepost.server.storage.missing import LogsIn, Survey
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
@@ -51,6 +52,7 @@ from fencepost.server.storage.swaps import Swaps
 from fencepost.server.storage.syncing import FolderSync, sync_directory
 
 MAX_OPEN_SEGMENTS = 256
+CHECKED = (START_OFFSETS_NAME, CLEAN_OFFSETS_NAME)  # The clean stop notes their checksums.
 
 _LOG_DIRECTORY = re.compile(r".+-\d+")
 
@@ -116,8 +118,10 @@ class DataFolder:
         self.cluster_id = open_meta(self.path, cluster_id, node_id)
         last_stop = self._last_stop = LastStop(self.path, boot)
         self._recovery_points = RecoveryPoints(self.path, is_synced=last_stop.trust is Trust.CLEAN)
-        self._start_offsets = OffsetsFile(f"{self.path}/{START_OFFSETS_NAME}")
-        self._clean_offsets = OffsetsFile(f"{self.path}/{CLEAN_OFFSETS_NAME}")
+        changed = [name for name in CHECKED if last_stop.has_changed(name, read_file(f"{self.path}/{name}"))]
+        self._start_offsets, self._clean_offsets = (
+            OffsetsFile(f"{self.path}/{name}", is_ignored=name in changed) for name in CHECKED
+        )
         self._checkpoints = Checkpointing(self.path, self._recovery_points, self._defer, self._stop)
         offset_files = (self._start_offsets, self._clean_offsets, self._recovery_points)
         self._deletion = LogDeletion(self.path, offset_files, self._defer)
@@ -130,7 +134,7 @@ class DataFolder:
         self._begun_logs = BegunLogs(self.path, boot)
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
         self._document = Document(self.path)
-        survey = self._survey()
+        survey = self._survey(changed)
         self._listed = survey.names  # Of each log, until it is opened.
         if survey.missing:
             self._losses.accept(survey)
@@ -142,20 +146,31 @@ class DataFolder:
             self._unopened &= survey.ends.keys()
             sync_directory(self.path)  # Before the document is saved again, and the next start would remove them.
             self._losses.accept_older_copy(self._older_copy, strays)
+        for name in changed:
+            self._report(f"{name} is not as the clean stop left it: not used")
+        if last_stop.is_damaged:
+            self._report(f"{CLEAN_NAME} is not as the clean stop left it: the logs are checked as after a kill")
         if last_stop.trust is Trust.OTHER_BOOT:
             self._begun_logs.begin_anew()
         self.may_have_lost_appends = last_stop.may_have_lost_appends
         self._note_boot()
         self._deletion.remove_left_over(names)
 
-    def _survey(self) -> Survey:
-        """Find missing data. Raises DataMissing, before anything has changed, unless the loss is accepted."""
+    def _survey(self, changed: Sequence[str]) -> Survey:
+        """Find missing data. Raises DataMissing, before anything has changed, unless the loss is accepted.
+
+        `changed`: the files that are not as the clean stop left them.
+        """
         document = self.load_metadata()
         self._older_copy: str | None = None
         if self._logs_in is not None and document is not None:
             self._older_copy = self._document.describe_older_copy()
+            lines = [self._older_copy] if self._older_copy else []
+            if START_OFFSETS_NAME in changed:
+                line = "it is not as the clean stop left it, and without it, deleted records come back"
+                lines.append(f"{START_OFFSETS_NAME}: {line}")
             logs = list(self._logs_in(document))
-            survey = self._losses.look(self._older_copy, logs, self._start_offsets, self._begun_logs)
+            survey = self._losses.look(lines, logs, self._start_offsets, self._begun_logs)
             self._begun_logs.keep(logs)
             return survey
         # With logs and without a document, the caller refuses the folder in any case.
@@ -350,7 +365,12 @@ class DataFolder:
                 paths += log.files.to_sync()
                 directories |= {self.path: None, log.files.directory: None}
         logs = {name: self._logs[name] for name in settled}
-        ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
+        ends = {
+            name: CleanEnd(
+                log.end_offset, log.end_address - log.start_address, checksum(encode_leader_epochs(log.leader_epochs()))
+            )
+            for name, log in logs.items()
+        }
         # A request that waited for a sync, also for one that is under way, would go on and append: behind the end that
         # the clean stop vouches for, and to files that may belong to the next process by then.
         for log in self._logs.values():
@@ -361,7 +381,7 @@ class DataFolder:
             call_all(waiting)
             self._recovery_points.store_last()
             if self._last_stop.trust is Trust.CLEAN or not (self._unopened or self.may_have_lost_appends):
-                write_clean_stop(self.path, {**self._last_stop.clean_ends, **ends})
+                write_clean_stop(self.path, {**self._last_stop.clean_ends, **ends}, CHECKED)
         except OSError as error:
             # The next start recovers, as after a crash.
             self._report(f"the stop is not clean: {error}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fencepost.counting import counted
 from fencepost.server.storage.begun_logs import BegunLogs
@@ -43,19 +43,18 @@ class Losses:
 
     def look(
         self,
-        older_copy: str | None,
+        changed: Sequence[str],
         logs: Iterable[tuple[str, bytes]],
         start_offsets: OffsetsFile,
         begun_logs: BegunLogs,
     ) -> Survey:
         """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing.
 
-        `older_copy`: a line that says so if the cluster's document is not the newest one. `logs`: the names and topic
-        ids of the logs that it has.
+        `changed`: a line about each file that is not as the last process left it. `logs`: the names and topic ids of
+        the logs that the cluster's document has.
         """
         survey = survey_folder(self._path, logs, self._last_stop, self._recovery_points, start_offsets, begun_logs)
-        lines = [older_copy] if older_copy else []
-        lines += map(str, survey.missing)
+        lines = [*changed, *map(str, survey.missing)]
         if lines and not self.is_accepted:
             raise DataMissing(self._path, lines, is_damaged=any(part.is_damaged for part in survey.missing))
         self._proven_ends = dict(survey.ends)

@@ -26,7 +26,7 @@ from fencepost.server.storage.formats import refuse_later_topic_id
 from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.identity import DataFolderUnusable
 from fencepost.server.storage.index_file import OFFSET_ENTRY, IndexFile
-from fencepost.server.storage.last_stop import LastStop, Trust
+from fencepost.server.storage.last_stop import CleanEnd, LastStop, Trust
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import last_offset_of
@@ -44,7 +44,7 @@ class LogRecords(NamedTuple):
     """The folder's records about one log."""
 
     trust: Trust
-    clean_end: tuple[int, int] | None = None  # End offset and size at the clean stop.
+    clean_end: CleanEnd | None = None  # End offset and size at the clean stop.
     recovery_point: int = 0
     start_offset: int = 0
     is_begun: bool = False  # It had files in this boot of the machine.
@@ -211,9 +211,7 @@ def _walked(segment: Segment, until: int | None) -> tuple[int, int, BadBatch | N
 # --- what is there --------------------------------------------------------------------------------------------
 
 
-def survey(
-    directory: str, topic_id: bytes, open_files: OpenFiles, clean_end: tuple[int, int] | None = None
-) -> FoundLog:
+def survey(directory: str, topic_id: bytes, open_files: OpenFiles, clean_end: CleanEnd | None = None) -> FoundLog:
     """The files of a log, as recovery will find them once it has finished the swaps of cleaned segments.
 
     If the log has the size that a clean stop noted, nothing else is asked, and no index is read.

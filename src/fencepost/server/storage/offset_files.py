@@ -30,11 +30,11 @@ def _read(path: str) -> dict[str, int]:
 
 
 class OffsetsFile:
-    """Written again with every change."""
+    """Written again with every change. `is_ignored`: what the last process left is not used."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_ignored: bool = False) -> None:
         self._path = path
-        self._offsets = _read(path)
+        self._offsets = {} if is_ignored else _read(path)
         self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
 
     def get(self, name: str) -> int:

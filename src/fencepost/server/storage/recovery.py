@@ -22,19 +22,20 @@ from fencepost.protocol.batch import LEADER_EPOCH
 from fencepost.server.storage.aborted_index import keep_checked
 from fencepost.server.storage.checkpoints import (
     EPOCHS_NAME,
+    encode_leader_epochs,
     read_file,
     read_leader_epochs,
     write_leader_epochs,
 )
 from fencepost.server.storage.cuts import is_damage, keep_cut
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.heads import BadBatch
-from fencepost.server.storage.last_stop import Trust
+from fencepost.server.storage.heads import BadBatch, Placed
+from fencepost.server.storage.last_stop import CleanEnd, Trust, checksum
 from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.missing import DataMissing
 from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import Segment, numbered
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, Segment, numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
 from fencepost.server.storage.skipped_offsets import skip_to
 from fencepost.server.storage.snapshots import SNAPSHOT_SUFFIXES
@@ -53,7 +54,7 @@ def open_file_log(
     config: LogConfig,
     open_files: OpenFiles,
     trust: Trust,
-    clean_end: tuple[int, int] | None,
+    clean_end: CleanEnd | None,
     recovery_point: int | None,
     start_offset: int,
     report: Report,
@@ -109,8 +110,14 @@ def open_file_log(
     vouched_for = min(point, end_offset) if trust is Trust.OTHER_BOOT else end_offset
     snapshots = opening.check_txns(segments, vouched_for)
     end_offset = opening.skip_lost_offsets(segments, end_offset)
-    noted = read_leader_epochs(directory) if EPOCHS_NAME in opening.names else []
-    epochs = [entry for entry in noted if entry[1] < end_offset]
+    noted = read_leader_epochs(directory) if EPOCHS_NAME in opening.names else None
+    if trust is Trust.CLEAN and clean_end is not None and clean_end.epochs_checksum is not None:
+        noted = noted if checksum(encode_leader_epochs(noted or [])) == clean_end.epochs_checksum else None
+    epochs = [entry for entry in noted or () if entry[1] < end_offset]
+    if noted is None and segments[-1].address + segments[-1].size:
+        found = "is not as it was" if EPOCHS_NAME in opening.names else "is missing"
+        opening.report(f"{EPOCHS_NAME} {found}: made again from the log")
+        opening.find_epochs(segments)
     for epoch, first_offset in opening.epochs:
         if epoch > (epochs[-1][0] if epochs else -1):
             epochs.append((epoch, first_offset))  # The epoch began after the last sync of the file.
@@ -253,18 +260,28 @@ class _Opening:
             next_offset = None
         segment.indexes.load_max_timestamp()
         segment.indexes.unindexed_bytes = 0
-        leader_epoch = b""
         try:
             for placed in segment.check(start, next_offset, may_have_gaps):
                 segment.indexes.note(placed, self.config.index_interval_bytes)
                 end_offset = placed[3] + 1
-                buf, at = placed[6:]
-                if buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop] != leader_epoch:
-                    leader_epoch = buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop]
-                    self.epochs.append((int.from_bytes(leader_epoch, "big", signed=True), placed[2]))
+                self.see_epoch(placed)
         except BadBatch as bad:
             return end_offset, bad
         return end_offset, None
+
+    def find_epochs(self, segments: list[Segment]) -> None:
+        """Look for leader epochs in the whole log, as far as it can be read."""
+        self.epochs.clear()
+        with suppress(CorruptLog):
+            for segment in segments:
+                for placed in segment.walk(0, chunk_bytes=SCAN_CHUNK_BYTES):
+                    self.see_epoch(placed)
+
+    def see_epoch(self, placed: Placed) -> None:
+        base_offset, buf, at = placed[2], placed[6], placed[7]
+        leader_epoch = int.from_bytes(buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop], "big", signed=True)
+        if leader_epoch > (self.epochs[-1][0] if self.epochs else -1):
+            self.epochs.append((leader_epoch, base_offset))
 
     def last_good_entry(self, segment: Segment) -> tuple[int, ...] | None:
         """Cut offset and time index after the last entry whose batch is complete; return it from the offset index."""
