@@ -57,7 +57,7 @@ STATE_PARTITIONS = 2
 EXAMPLES = int(os.environ.get("FENCEPOST_EXAMPLES", "100"))
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The process was killed at this point."""
 
 

@@ -282,8 +282,10 @@ class App:
         self._threads.submit(run)
 
     def die(self, error: LogTailUnknown) -> None:
-        """Stop at once: acknowledged data may not be on the disk, and only recovery can find out."""
-        self.log.error(f"{error}\nhint: check the disk; the next start recovers the data that is on it")
+        """Stop at once: the disk and the state in memory may differ, and only recovery can find out."""
+        if error.__cause__ is not None and not isinstance(error.__cause__, OSError):
+            self.log.error("".join(traceback.format_exception(error.__cause__)))
+        self.log.error(f"{error}\nhint: {error.hint}")
         os._exit(1)
 
     async def stop(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencepost.machines.log.interface import LogTailUnknown
+from fencepost.machines.log.interface import HalfDone, LogTailUnknown
 from fencepost.server.app import App, Settings
 from fencepost.server.operator_log import Level, OperatorLog
 
@@ -38,3 +38,24 @@ def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(
     else:
         assert died == []
         assert lines[-1].endswith("ERROR   ValueError: a bug")
+
+
+def test_a_broker_that_stops_itself_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the traceback of a bug; an error of the disk needs none."""
+    lines: list[str] = []
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    app = App(Settings(), OperatorLog(Level.ERROR, lines.append))
+    bug = ValueError("a bug")
+    stops = {LogTailUnknown("sync failed"): OSError("the disk is gone"), HalfDone("orders-0: half done", bug): bug}
+    for error, cause in stops.items():
+        error.__cause__ = cause
+        app.die(error)
+    assert [line.partition("ERROR   ")[2] for line in lines] == [
+        "sync failed",
+        "hint: check the disk; the next start recovers the data that is on it",
+        "ValueError: a bug",
+        "orders-0: half done: ValueError: a bug",
+        "hint: the next start makes the state from what is on disk; please report this, unless memory was short",
+    ]
+    assert codes == [1, 1]

@@ -7,7 +7,8 @@ The caller answers when `write` has returned. So a state changes in one way only
     live      a decision yields records -> append -> apply each -> answer
     loading                                          apply the last record of each key
 
-If the append fails, nothing was applied and there is nothing to undo: the caller answers with the error code.
+If the append fails, nothing was applied and there is nothing to undo: the caller answers with the error code. An error
+in `apply` stops the process (HalfDone): the record is in the log.
 
 Records of a transaction are applied as pending. A marker of the partition, whichever request wrote it, decides about
 them through `apply_marker`. Loading reads the markers in `loading.py` before it applies: records of committed
@@ -21,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.coordinator.loading import EachRecord, load_latest
-from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
@@ -94,13 +94,14 @@ class StateLog(Generic[Record]):
         )
         if is_limited and len(batch) > self.partition.max_message_bytes:
             return errors.MESSAGE_TOO_LARGE
-        try:
-            offset = self.partition.append_internal(batch)
-        except StorageFailed:
-            return errors.NOT_COORDINATOR  # Kafka: stands for KAFKA_STORAGE_ERROR; clients try again.
         pending_id = None if writer is None else producer_id
-        for delta, record in enumerate(records):
-            self._apply(record, offset + delta, pending_id)
+        offset = self.partition.log.end_offset
+        try:
+            self.partition.append_internal(batch)
+            for delta, record in enumerate(records):
+                self._apply(record, offset + delta, pending_id)
+        except Exception as e:
+            return self._refused(e, offset)
         return errors.NONE
 
     def write_one(self, record: Record, now_ms: int) -> int:
@@ -110,10 +111,14 @@ class StateLog(Generic[Record]):
         offset = partition.log.end_offset
         try:
             partition.append_record(key, value, now_ms)
-        except StorageFailed:
-            return errors.NOT_COORDINATOR
-        self._apply(record, offset, None)
+            self._apply(record, offset, None)
+        except Exception as e:
+            return self._refused(e, offset)
         return errors.NONE
+
+    def _refused(self, error: Exception, offset: int) -> int:
+        self.partition.not_appended(error, offset)
+        return errors.NOT_COORDINATOR  # Kafka: stands for KAFKA_STORAGE_ERROR; clients try again.
 
     def load(self, each: EachRecord | None = None) -> None:
         """Apply the records of the log, in their order.

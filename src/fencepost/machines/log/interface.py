@@ -37,6 +37,18 @@ class LogTailUnknown(Exception):
     """It is unknown how much of the last writes is on disk. Never catch it: the process must stop, because only
     recovery, which reads the files again, can find out."""
 
+    hint = "check the disk; the next start recovers the data that is on it"
+
+
+class HalfDone(LogTailUnknown):
+    """A change is on disk, and an error kept the state in memory from following it. The process must stop, because
+    only recovery makes the state from what is on disk."""
+
+    hint = "the next start makes the state from what is on disk; please report this, unless memory was short"
+
+    def __init__(self, what: str, error: Exception) -> None:
+        super().__init__(f"{what}: {type(error).__name__}: {error}")
+
 
 class StoredBatch(NamedTuple):
     """One batch that a scan of a log found: its place, and its first bytes."""

@@ -93,6 +93,7 @@ class MemoryLog:
         if self._storage is not None and self._storage.full:
             raise StorageFailed("no space left in memory storage (simulated)")
         address = self.end_address
+        self.end_address, self.end_offset = address + len(batch), last_offset + 1
         self._batches.append(bytes(batch))
         self._base_offsets.append(base_offset)
         self._last_offsets.append(last_offset)
@@ -100,8 +101,6 @@ class MemoryLog:
         self._timestamps.append(max_timestamp)
         highest = self._highest_timestamps
         highest.append(max(max_timestamp, highest[-1]) if highest else max_timestamp)
-        self.end_address = address + len(batch)
-        self.end_offset = last_offset + 1
         return address
 
     def _check_there(self) -> None:

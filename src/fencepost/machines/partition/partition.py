@@ -3,6 +3,7 @@
 Duties: give every accepted batch the next offset; hold producers to their order (`producers.py`); keep the last stable
 offset before the oldest open transaction; name the aborted transactions among the records of a read_committed fetch.
 A change has three steps: decide, append to the log, apply. Recovery (`recovery.py`) is the last step, over the log.
+An error before the batch is in the log changes nothing; one after that raises HalfDone.
 A stored batch keeps the records that the client sent; `protocol/produced.py` says which of them are read before that.
 Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 """
@@ -15,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fencepost.machines.log.damage import find_damage
-from fencepost.machines.log.interface import AbortedTxn, Log, LogFenced, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, HalfDone, Log, LogFenced, LogTailUnknown, StorageFailed
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.producers import (
     OpenTxn,
@@ -213,15 +214,26 @@ class Partition:
             batch = stamp(records, base_offset, self.leader_epochs.current)
         try:
             address = log.append(batch, base_offset, last_offset, max_timestamp)
-        except StorageFailed as e:
-            return self._refuse(_code_of(e), str(e))
-        if producer_id >= 0:
-            sent = SentBatch(header.base_sequence, header.last_sequence, last_offset, max_timestamp)
-            self.producers.apply_batch(
-                producer_id, header.producer_epoch, sent, transactional, base_offset, address, len(batch)
-            )
-        self.advance()
+            if producer_id >= 0:
+                sent = SentBatch(header.base_sequence, header.last_sequence, last_offset, max_timestamp)
+                self.producers.apply_batch(
+                    producer_id, header.producer_epoch, sent, transactional, base_offset, address, len(batch)
+                )
+            self.advance()
+        except Exception as e:
+            failure = self.not_appended(e, base_offset)
+            return self._refuse(_code_of(failure), str(failure))
         return AppendResult(errors.NONE, base_offset, append_time, log.start_offset)
+
+    def not_appended(self, error: Exception, base_offset: int) -> StorageFailed:
+        """The error of an append that the log refused. Any other error is raised, and HalfDone if the log has
+        the batch: then a retry would be stored twice, or a coordinator would forget what it decided."""
+        if isinstance(error, StorageFailed) and self.log.end_offset == base_offset:
+            return error
+        if isinstance(error, LogTailUnknown) or self.log.end_offset == base_offset:
+            raise error
+        what = f"{self.topic}-{self.index}: the last batch is in the log, and the state in memory may lack it"
+        raise HalfDone(what, error) from error
 
     def _refuse(self, code: int, message: str | None = None, record_errors: Sequence[RecordError] = ()) -> AppendResult:
         return AppendResult(code, -1, NO_TIMESTAMP, self.log.start_offset, message, record_errors=record_errors)
@@ -263,8 +275,11 @@ class Partition:
         log = self.log
         offset = log.end_offset
         batch = encode_stored_record(key, value, now_ms, offset, self.leader_epochs.current)
-        log.append(batch, offset, offset, now_ms)
-        self.advance()
+        try:
+            log.append(batch, offset, offset, now_ms)
+            self.advance()
+        except Exception as e:
+            raise self.not_appended(e, offset) from None
 
     def append_internal(self, batch: bytes) -> int:
         """Append a batch that a coordinator built with `encode_batch`; return its base offset.
@@ -277,12 +292,15 @@ class Partition:
         base_offset = log.end_offset
         last_offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD]
         max_timestamp = fields[MAX_TIMESTAMP_FIELD]
-        address = log.append(
-            stamp(batch, base_offset, self.leader_epochs.current), base_offset, last_offset, max_timestamp
-        )
-        if fields[PRODUCER_ID_FIELD] >= 0:
-            self.apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
-        self.advance()
+        try:
+            address = log.append(
+                stamp(batch, base_offset, self.leader_epochs.current), base_offset, last_offset, max_timestamp
+            )
+            if fields[PRODUCER_ID_FIELD] >= 0:
+                self.apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
+            self.advance()
+        except Exception as e:
+            raise self.not_appended(e, base_offset) from None
         return base_offset
 
     def write_marker(
@@ -306,14 +324,14 @@ class Partition:
         batch = encode_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs.current)
         try:
             log.append(batch, offset, offset, now_ms)
-        except StorageFailed as e:
-            return _code_of(e)
-        self.apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
-        if self.verifications.by_producer:
-            self.verifications.txn_ended(producer_id)
-        if self.on_marker is not None:
-            self.on_marker(producer_id, commit)
-        self.advance()
+            self.apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
+            if self.verifications.by_producer:
+                self.verifications.txn_ended(producer_id)
+            if self.on_marker is not None:
+                self.on_marker(producer_id, commit)
+            self.advance()
+        except Exception as e:
+            return _code_of(self.not_appended(e, offset))
         return errors.NONE
 
     def apply_data(self, header: BatchHeader, address: int) -> None:

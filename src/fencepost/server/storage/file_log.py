@@ -126,9 +126,8 @@ class FileLog:
         if written != size:
             _take_back(segment, fd, f"short write: {written} of {size} bytes")
         address = self.end_address
-        segment.size = position + size
-        self.end_address = address + size
-        self.end_offset = last_offset + 1
+        # From here on the log has the batch. An error in the rest, which is only about finding it, stops the process.
+        segment.size, self.end_address, self.end_offset = position + size, address + size, last_offset + 1
         self._batches_since_snapshot += 1
         places = self.files.places
         places.offsets.append(base_offset)
