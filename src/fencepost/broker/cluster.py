@@ -15,6 +15,7 @@ from fencepost.broker.config import Config
 from fencepost.broker.controller import BrokerAddress as BrokerAddress
 from fencepost.broker.controller import Controller, LogToLead
 from fencepost.broker.coordinator.groups import GroupCoordinator
+from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.damage_reports import DamageReports
@@ -91,6 +92,7 @@ class Cluster:
         # None unless `authorizer.class.name` is set, which never changes. A change of the ACLs makes a new one.
         self.authorizer = authorizer_of(config, self.metadata.acls)
         self.on_denied: Callable[[Denial], None] = lambda denial: None
+        self._ready: dict[TopicPartition, tuple[Partition, TxnShard | None]] = {}  # What it is about to lead.
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.housekeeping = Housekeeping(self)
@@ -207,7 +209,8 @@ class Cluster:
             has_grown = has_grown or live.partition_count != wanted.partition_count
             live.partition_count = wanted.partition_count
             apply_settings(self.config, live)
-        self.lead(opened, now_ms)
+        self.get_ready(opened, now_ms)
+        self.lead(opened)
         if has_grown or deleted:
             self.topics_version += 1
         if deleted:
@@ -215,30 +218,41 @@ class Cluster:
             for topic in deleted:
                 for partition in topic.partitions.values():
                     self.fetches.partition_gone(partition, now_ms)
-        self._load_coordinators(opened, now_ms)
+        for index, partition in self._groups_of(opened).items():
+            self.groups.lead(index, partition, now_ms)
 
-    def lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        """Make partitions of the logs that this node leads from now on."""
+    def save_snapshots_of(self, partitions: Iterable[TopicPartition]) -> None:
+        for name, index in partitions:
+            partition = self.partition(name, index)
+            if partition is not None:
+                partition.save_snapshot()
+
+    def get_ready(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """Make partitions of the logs, and load transactional ids; groups are loaded later."""
+        self._ready = {}
         for (name, index), (log, leader_epoch) in opened.items():
-            topic = self.topics[name]
-            topic.partitions[index] = recover(
-                log,
-                name,
-                index,
-                leader_epoch,
-                now_ms=now_ms,
-                producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
-            )
+            expiration_ms = self.config["producer.id.expiration.ms"]
+            partition = recover(log, name, index, leader_epoch, now_ms=now_ms, producer_id_expiration_ms=expiration_ms)
+            self._ready[name, index] = partition, self.txns.read(partition) if name == TXN_TOPIC else None
+
+    def lead(self, opened: Mapping[TopicPartition, LogToLead]) -> None:
+        for (name, index), (log, _) in opened.items():
+            partition, shard = self._ready[name, index]
+            partition.log = log
+            self.topics[name].partitions[index] = partition
+            if shard is not None:
+                self.txns.shards[index] = shard
+        self._ready = {}
         for name in {name for name, _ in opened}:
             apply_settings(self.config, self.topics[name])
 
     def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
         """Transactions go on at once, groups a little later."""
-        txns, groups = self._led(TXN_TOPIC, opened), self._led(OFFSETS_TOPIC, opened)
-        for index, partition in txns.items():
-            self.txns.lead(index, partition, now_ms)
-        self.groups.lead_soon(groups, now_ms)
-        self.txns.go_on(list(txns), now_ms)
+        self.groups.lead_soon(self._groups_of(opened), now_ms)
+        self.txns.go_on([index for name, index in opened if name == TXN_TOPIC], now_ms)
+
+    def _groups_of(self, opened: Iterable[TopicPartition]) -> dict[int, Partition]:
+        return {index: self.topics[name].partitions[index] for name, index in opened if name == OFFSETS_TOPIC}
 
     def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         self.housekeeping.stop()  # Its runs begin again at their intervals, with the partitions that are left.
@@ -249,7 +263,6 @@ class Cluster:
             if partition is None:
                 continue
             resigned.append(partition)
-            partition.save_snapshot()  # The next leader has nothing to replay.
             if name == TXN_TOPIC:
                 self.txns.resign(index)
             elif name == OFFSETS_TOPIC:
@@ -260,16 +273,6 @@ class Cluster:
     def rejoin(self, after: Metadata, now_ms: int) -> None:
         self.resign([(name, index) for name, topic in self.topics.items() for index in list(topic.partitions)], now_ms)
         self.apply(after, {*self.topics, *after.topics}, {}, now_ms)
-
-    def _load_coordinators(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        """What was decided is not continued yet."""
-        for coordinator, internal in ((self.txns, TXN_TOPIC), (self.groups, OFFSETS_TOPIC)):
-            for index, partition in self._led(internal, opened).items():
-                coordinator.lead(index, partition, now_ms)
-
-    def _led(self, internal: str, opened: Iterable[TopicPartition]) -> dict[int, Partition]:
-        """The partitions of an internal topic among those that this node leads from now on."""
-        return {index: self.topics[name].partitions[index] for name, index in opened if name == internal}
 
     @property
     def brokers(self) -> list[BrokerAddress]:

@@ -2,7 +2,8 @@
 
 It is to the nodes of this process what KRaft's quorum is to the brokers of Kafka. A change of the document is decided
 on a draft, saved, and then applied by every living node (`Cluster.apply`). `start` applies the document that it finds
-in the same way.
+in the same way. Everything that the disk can refuse comes before the first node hears of a change; an error after that
+stops the process (HalfDone).
 
 Every change of leaders gets a leader epoch above all epochs before. The document keeps the newest one, so no epoch
 comes twice. Who leads is decided anew at each start.
@@ -11,8 +12,8 @@ comes twice. Who leads is decided anew at each start.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.config import Config
@@ -21,7 +22,7 @@ from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.broker.leaders import NO_LEADER, Leader, Replicas, replicas, spread
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
 from fencepost.broker.topics import log_config
-from fencepost.machines.log.interface import Log, Storage, StorageFailed
+from fencepost.machines.log.interface import HalfDone, Log, LogTailUnknown, Storage, StorageFailed
 from fencepost.machines.rng import Rng
 from fencepost.machines.txn.states import Txn
 from fencepost.protocol.topic_partition import TopicPartition
@@ -56,7 +57,7 @@ class BrokerAddress(NamedTuple):
 
 
 class LogToLead(NamedTuple):
-    """A log that a node leads from now on."""
+    """A log that a node leads from now on, or is about to."""
 
     log: Log
     leader_epoch: int
@@ -77,16 +78,24 @@ class ClusterNode(Protocol):
         """Make the node what the document says about the topics `names`; it leads `opened`."""
         ...
 
+    def save_snapshots_of(self, partitions: Iterable[TopicPartition]) -> None:
+        """Spare the next leaders of these partitions the replay."""
+        ...
+
+    def get_ready(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """Read these logs, of known topics. Nothing changes yet. Raises StorageFailed, StateLogDamaged."""
+        ...
+
     def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Other nodes lead these partitions from now on."""
         ...
 
-    def lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        """Lead these partitions of known topics."""
+    def lead(self, opened: Mapping[TopicPartition, LogToLead]) -> None:
+        """Lead these partitions, which it has got ready for, through these handles on their logs."""
         ...
 
     def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        """Load the coordinators of these partitions, and finish what was decided."""
+        """Load the groups of these partitions, and finish what their coordinators have decided."""
         ...
 
     def rejoin(self, after: Metadata, now_ms: int) -> None:
@@ -102,6 +111,17 @@ class ClusterNode(Protocol):
         ...
 
     def begin_timers(self, now_ms: int) -> None: ...
+
+
+@contextmanager
+def _whole(what: str) -> Iterator[None]:
+    """A change that the nodes have begun to hear of must not stop half-way."""
+    try:
+        yield
+    except LogTailUnknown:
+        raise
+    except Exception as e:
+        raise HalfDone(f"{what} have changed in part", e) from e
 
 
 class Controller:
@@ -124,12 +144,15 @@ class Controller:
 
     def rejoin(self, member: ClusterNode, now_ms: int) -> None:
         """Count a node among the living that was not: a new one, or one whose session had expired."""
-        self._members[member.node_id] = member
         member.learn(self.metadata)
         member.rejoin(self.metadata, now_ms)
+        self._members[member.node_id] = member
 
     def leave(self, node_id: int, now_ms: int) -> None:
-        """A node stops: it gives up its partitions, and others lead them. Raises StorageFailed, NodeOrderRefused."""
+        """A node stops: it gives up its partitions, and others lead them.
+
+        Raises NodeOrderRefused, or why a log cannot be read or the document not be saved. Then nothing has changed.
+        """
         self._move_all_from(node_id, now_ms)
         del self._members[node_id]
 
@@ -141,6 +164,7 @@ class Controller:
         except Exception:
             if member is not None:
                 self._members[node_id] = member
+                member.learn(self.metadata)
             raise
 
     def _move_all_from(self, node_id: int, now_ms: int) -> None:
@@ -223,7 +247,8 @@ class Controller:
     def save(self, after: Metadata) -> None:
         """Raises StorageFailed, and then nothing has changed."""
         self.storage.save_metadata(encode_metadata(after))
-        self._publish(after)
+        with _whole("the nodes' copies of the document"):
+            self._publish(after)
 
     def _publish(self, after: Metadata) -> None:
         self.metadata = after
@@ -238,12 +263,15 @@ class Controller:
         opened: dict[TopicPartition, Log] = {}
         try:
             self._open_logs(after, draft.changed, opened)
-            self.save(after)
+            self.storage.save_metadata(encode_metadata(after))
+        except LogTailUnknown:
+            raise
         except Exception:
             # The document does not name these logs. What cannot be deleted is a stray, which the next start removes.
             self._delete_logs(opened)
             raise
-        self._apply(after, draft.changed, opened, now_ms, draft.leaders)
+        with _whole("topics"):
+            self._apply(after, draft.changed, opened, now_ms, draft.leaders)
 
     def _open_logs(
         self, after: Metadata, names: Iterable[str], opened: dict[TopicPartition, Log] | None = None
@@ -335,7 +363,7 @@ class Controller:
         ]
 
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
-        """Have a node lead a partition. Raises StorageFailed, NodeOrderRefused."""
+        """Have a node lead a partition. Raises as `leave` does."""
         if self.leader_of(topic, index) == NO_LEADER:
             last = len(self._leaders.get(topic, ())) - 1
             hint = f"the last one is {topic}:{last}" if last >= 0 else "`fencepost topic list` shows the topics"
@@ -347,22 +375,35 @@ class Controller:
             self._move({(topic, index): node_id}, now_ms)
 
     def _move(self, moves: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Have other nodes lead these partitions. Raises StorageFailed, and then nothing has changed."""
+        """Have other nodes lead these partitions.
+
+        Raises StorageFailed, or why a log cannot be read. Then nothing has changed.
+        """
         if not moves:
             return
-        before = {where: self.leader_of(*where) for where in moves}
-        epoch = max(self.metadata.leader_epoch, *(leader.epoch for leader in before.values())) + 1
-        self.save(self.metadata._replace(leader_epoch=epoch))
+        before: dict[int, list[TopicPartition]] = {}
+        for where in moves:
+            before.setdefault(self.leader_of(*where).node_id, []).append(where)
+        epoch = max(self.metadata.leader_epoch, *(self.leader_of(*where).epoch for where in moves)) + 1
+        to_lead: dict[int, dict[TopicPartition, LogToLead]] = {}
+        for (where, node_id), log in zip(moves.items(), self.storage.open_logs(moves), strict=True):
+            to_lead.setdefault(node_id, {})[where] = LogToLead(log, epoch)
         for node_id, member in self._members.items():
-            resigned = [where for where, leader in before.items() if leader.node_id == node_id]
-            if resigned:
-                member.resign(resigned, now_ms)
-        led: dict[int, dict[TopicPartition, LogToLead]] = {}
-        for where, node_id in moves.items():
-            topic, index = where
-            self._leaders[topic][index] = Leader(node_id, epoch)
-            led.setdefault(node_id, {})[where] = LogToLead(self.storage.take_over(topic, index), epoch)
-        for node_id, opened in led.items():
-            self._members[node_id].lead(opened, now_ms)
-        for node_id, opened in led.items():
-            self._members[node_id].coordinate(opened, now_ms)
+            member.save_snapshots_of(before.get(node_id, ()))
+        # Before anyone resigns: a log that cannot be read stays where it is.
+        for node_id, opened in to_lead.items():
+            self._members[node_id].get_ready(opened, now_ms)
+        self.save(self.metadata._replace(leader_epoch=epoch))
+        with _whole("leaders"):
+            # Fenced first: what a node does when it resigns cannot reach a log that another one has read.
+            for node_id, opened in to_lead.items():
+                for topic, index in opened:
+                    opened[topic, index] = LogToLead(self.storage.take_over(topic, index), epoch)
+                    self._leaders[topic][index] = Leader(node_id, epoch)
+            for node_id, member in self._members.items():
+                if node_id in before:
+                    member.resign(before[node_id], now_ms)
+            for node_id, opened in to_lead.items():
+                self._members[node_id].lead(opened)
+            for node_id, opened in to_lead.items():
+                self._members[node_id].coordinate(opened, now_ms)

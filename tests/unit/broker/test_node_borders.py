@@ -25,11 +25,13 @@ CALLED_BY_CONTROLLER = (
     "begin_timers",
     "coordinate",
     "finish_recovery",
+    "get_ready",
     "known_txns",
     "lead",
     "learn",
     "rejoin",
     "resign",
+    "save_snapshots_of",
 )
 
 

@@ -308,17 +308,17 @@ class TxnCoordinator:
 
     # --- leading ------------------------------------------------------------------------------------------
 
-    def lead(self, index: int, partition: Partition, now_ms: int) -> None:
-        """Load the ids of one partition of `__transaction_state`. Raises StateLogDamaged."""
+    def read(self, partition: Partition) -> TxnShard:
+        """The ids of one partition of `__transaction_state`. Raises StateLogDamaged."""
         shard = TxnShard(partition, self._cluster, self._trace)
         try:
             shard.load()
         except IllegalMove as e:
             raise StateLogDamaged(
-                f"{TXN_TOPIC}-{index}: {e}: the log is damaged, or another program wrote to it\n\n"
+                f"{TXN_TOPIC}-{partition.index}: {e}: the log is damaged, or another program wrote to it\n\n"
                 "hint: restore the data folder from a copy"
             ) from None
-        self.shards[index] = shard
+        return shard
 
     def resign(self, index: int) -> None:
         """Another node leads the partition."""
