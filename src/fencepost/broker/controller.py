@@ -154,12 +154,13 @@ class Controller:
         Raises NodeOrderRefused, or why a log cannot be read or the document not be saved. Then nothing has changed.
         """
         self._move_all_from(node_id, now_ms)
-        del self._members[node_id]
+        self._members.pop(node_id, None)  # The order may be given a second time.
 
     def expire(self, node_id: int, now_ms: int) -> None:
         """A node does not answer: others lead its partitions, and it does not know. Raises as `leave` does."""
-        member = self._members.pop(node_id, None)
+        member = self._members.get(node_id)
         try:
+            self._members.pop(node_id, None)
             self._move_all_from(node_id, now_ms)
         except Exception:
             if member is not None:

@@ -23,6 +23,7 @@ from fencepost.broker.listeners import (
 )
 
 FREE_ROW_TRIES = 100
+BACKLOG = 4096
 
 
 class CannotListen(Exception):
@@ -52,6 +53,22 @@ def bind(host: str, first_port: int, count: int = 1) -> list[socket.socket]:
     raise CannotListen(f"there are no {count} free ports in a row\n\nhint: choose the first with --listen HOST:PORT")
 
 
+def listen(sock: socket.socket) -> None:
+    """Raises CannotListen. uvloop's servers do not say that they cannot, so each socket listens before it gets one."""
+    try:
+        sock.listen(BACKLOG)
+    except OSError as e:
+        host, port = sock.getsockname()[:2]
+        raise _cannot_listen(host, port, e) from None
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
+    return CannotListen(
+        f"cannot listen on {format_address(host, port)}: {error.strerror}\n\n"
+        "hint: choose another address with --listen HOST:PORT; port 0 picks a free one"
+    )
+
+
 def _bind_row(host: str, first_port: int, count: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     for i in range(count):
@@ -66,10 +83,7 @@ def _bind_row(host: str, first_port: int, count: int) -> list[socket.socket]:
         except OSError as e:
             for opened in [*sockets, sock]:
                 opened.close()
-            raise CannotListen(
-                f"cannot listen on {format_address(host, port)}: {e.strerror}\n\n"
-                "hint: choose another address with --listen HOST:PORT; port 0 picks a free one"
-            ) from None
+            raise _cannot_listen(host, port, e) from None
         sockets.append(sock)
     return sockets
 

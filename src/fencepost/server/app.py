@@ -23,7 +23,7 @@ from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
-from fencepost.server.addresses import CannotListen, endpoints
+from fencepost.server.addresses import BACKLOG, CannotListen, endpoints, listen
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
 from fencepost.server.denials import Denials
@@ -147,8 +147,12 @@ class App:
         )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
-        for live, sockets in zip(self.nodes, zip(*(door.sockets for door in self.doors), strict=True), strict=True):
-            await self._serve(live, sockets)
+        try:
+            for live, sockets in zip(self.nodes, zip(*(door.sockets for door in self.doors), strict=True), strict=True):
+                await self._serve(live, sockets)
+        except CannotListen:
+            self._stop_clusters()
+            raise
         self._is_serving = True
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
         self.log.info(ready_text(self.doors, self.clusters, now_ms() - began_ms))
@@ -185,10 +189,11 @@ class App:
         return cluster
 
     async def _serve(self, live: LiveNode, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections: a node has a socket at each door."""
+        """Accept connections: a node has a socket at each door. Raises CannotListen."""
         for door, sock in zip(self.doors, sockets, strict=True):
+            listen(sock)
             protocol = door.protocol(live.listener, lambda: self.now_ms())
-            live.servers.append(await self._loop.create_server(protocol, sock=sock, backlog=4096))
+            live.servers.append(await self._loop.create_server(protocol, sock=sock, backlog=BACKLOG))
 
     def _work_failed(self, error: Exception) -> None:
         """A bug in work that no client waits for must not stop the broker."""

@@ -104,7 +104,6 @@ class LiveNode:
 
     def stop(self) -> None:
         """Close the ports and all connections."""
-        self.state = STOPPED
         self._others.pop(self.node_id, None)
         self.peers.disconnect()
         self.alarm.cancel()
@@ -117,3 +116,4 @@ class LiveNode:
         for server in self.servers:
             server.close()
         self.servers.clear()
+        self.state = STOPPED  # At the end: a stop that broke off can be ordered again.

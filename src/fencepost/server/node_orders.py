@@ -14,7 +14,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import Controller, NodeOrderRefused
 from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.broker.node_orders import DESCRIBE, NodeDescription, NodeOrder
-from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.complaints import printable
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
@@ -144,23 +144,27 @@ class NodeOrders:
     async def _start(self, node: LiveNode) -> None:
         sockets = self._bind(node.node_id)
         try:
+            # The port first: another program may have it. The listener turns clients away until it is reopened.
+            await self._serve(node, sockets)
             node.take(self._make_cluster(node.node_id))
+            node.cluster.begin_timers(self._now_ms())
             node.listener.reopen()
             node.connect()
             node.state = UP
             self._controller.rejoin(node.cluster, self._now_ms())
-            node.cluster.begin_timers(self._now_ms())
-            await self._serve(node, sockets)
         except BaseException:
+            node.stop()
             for sock in sockets:
                 with suppress(OSError):
                     sock.close()
             raise
 
     def _pause(self, node: LiveNode) -> None:
-        node.pause()
         try:
+            node.pause()
             self._controller.expire(node.node_id, self._now_ms())
+        except LogTailUnknown:
+            raise  # The node must not go on.
         except Exception:
             node.resume()
             raise
