@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
 from fencepost.broker.topic_rules import TopicRefused, check_internal_settings, check_topic_name
 from fencepost.broker.topics import Topic
 from fencepost.machines.acl.acls import CLUSTER_NAME, Operation, ResourceType
@@ -54,11 +55,22 @@ def denial(ctx: Context, operation: Operation, resource_type: int, resource_name
     return None if ctx.may(operation, kind, name) else AlterResult(error, None)
 
 
-def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[AlterResult]:
+def alter(ctx: Context, changes: list[Change], validate_only: bool) -> Sliced[list[AlterResult]]:
     times = Counter((change.resource_type, change.resource_name) for change in changes)
+    results: list[AlterResult] = []
+    for part in in_saves(changes, lambda change: 1):
+        if results:
+            yield WORK_A_SLICE
+        results += _alter_all(ctx, part, times, validate_only)
+    return results
+
+
+def _alter_all(
+    ctx: Context, part: list[Change], times: Mapping[tuple[int, str], int], validate_only: bool
+) -> list[AlterResult]:
     allowed: dict[Topic, dict[str, str]] = {}
     results: list[AlterResult] = []
-    for change in changes:
+    for change in part:
         try:
             if times[change.resource_type, change.resource_name] > 1:
                 raise TopicRefused(errors.INVALID_REQUEST, "Each resource must appear at most once.")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.broker.api import APIS
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.broker.slices import Slices
 from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, ResourceType
 from fencepost.machines.acl.authorizer import SUPPORTED_OPERATIONS, bits
 from fencepost.machines.log.interface import StorageFailed
@@ -160,6 +162,7 @@ class Node:
         self.cluster = cluster
         self.fetch_sessions = FetchSessions(cluster.config["max.incremental.fetch.session.cache.slots"])
         self._handlers: dict[int, Entry] = {}
+        self._slices = Slices(cluster.timers, self._failed)
 
     def handle(self, frame: Frame, connection: Connection, now_ms: int) -> None:
         """Answer one request. Raises Malformed if it cannot be decoded; the connection must be closed then.
@@ -224,14 +227,23 @@ class Node:
         req, _ = request_class.decode(frame, pos, version)
         try:
             response = handle(ctx, req)
-        except StorageFailed as e:
-            self._storage_failed(ctx, e)
+        except Exception as e:
+            self._failed(ctx, e)
             return
-        except NotCoordinator:
-            # Handlers whose responses have an error for each item catch it themselves.
-            response = self._response_class(ctx)(error_code=errors.NOT_COORDINATOR)
-        if response is not None:
+        if type(response) is GeneratorType:
+            self._slices.begin(ctx, response)
+        elif response is not None:
             ctx.reply(response)
+
+    def _failed(self, ctx: Context, error: Exception) -> None:
+        """Answer what every handler may raise; raise anything else again."""
+        if isinstance(error, StorageFailed):
+            self._storage_failed(ctx, error)
+        elif isinstance(error, NotCoordinator):
+            # Handlers whose responses have an error for each item catch it themselves.
+            ctx.reply(self._response_class(ctx)(error_code=errors.NOT_COORDINATOR))
+        else:
+            raise error
 
     def _load(self, api_key: int) -> Entry:
         api = APIS.get(api_key)

@@ -11,6 +11,7 @@ from fencepost.broker.metadata import MetadataDraft
 from fencepost.protocol import errors
 
 MAX_PARTITIONS_PER_TOPIC = 10_000
+MAX_PARTITIONS_PER_REQUEST = 10_000  # Kafka: has the same limit.
 # A partition takes about 1.5 KB of memory before its first record.
 MAX_PARTITIONS = 100_000
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
 from fencepost.broker.topic_names import TopicNames
-from fencepost.broker.topic_rules import TopicRefused, check_topic_name
+from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicRefused, check_topic_name
 from fencepost.broker.topics import Topic
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
@@ -26,15 +27,15 @@ PartitionResponse = MetadataResponse.MetadataResponsePartition
 BrokerResponse = MetadataResponse.MetadataResponseBroker
 
 
-def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
+def handle(ctx: Context, req: MetadataRequest) -> Sliced[MetadataResponse]:
     cluster = ctx.cluster
     denied: list[TopicResponse] = []
     if req.topics is None or (ctx.version == 0 and not req.topics):
-        topics = [
-            _describe(ctx, topic)
-            for topic in cluster.topics.values()
-            if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name, is_filter=True)
-        ]
+        topics = []
+        for known in list(cluster.topics.values()):
+            if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name, is_filter=True):
+                topics.append(_describe(ctx, known))
+            yield known.partition_count
     else:
         # Kafka: describes a topic once, however often the request names it.
         distinct = {(wanted.name, wanted.topic_id): wanted for wanted in req.topics}.values()
@@ -48,10 +49,13 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
         refused: dict[str, int] = {}
         if req.allow_auto_topic_creation:
             try:
-                refused = _create_missing(ctx, [wanted.name for wanted in visible])
+                refused = yield from _create_missing(ctx, [wanted.name for wanted in visible])
             except StorageFailed:
                 missing = errors.LEADER_NOT_AVAILABLE
-        topics = [_find(ctx, wanted, refused, missing) for wanted in visible]
+        topics = []
+        for wanted in visible:
+            topics.append(_find(ctx, wanted, refused, missing))
+            yield 1 + len(topics[-1].partitions)
     if req.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = ctx.allowed_operations(ResourceType.TOPIC, topic.name or "")
@@ -86,7 +90,7 @@ def _denied(ctx: Context, wanted: Wanted) -> TopicResponse:
     return TopicResponse(errors.TOPIC_AUTHORIZATION_FAILED, name, wanted.topic_id)
 
 
-def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]:
+def _create_missing(ctx: Context, names: Iterable[str | None]) -> Sliced[dict[str, int]]:
     """Create the missing topics as far as that is allowed; return the errors of those that were refused."""
     cluster = ctx.cluster
     missing = [name for name in names if name is not None and name not in cluster.topics]
@@ -100,16 +104,27 @@ def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]
             if not ctx.may(Operation.CREATE, ResourceType.TOPIC, name):
                 refused[name] = errors.TOPIC_AUTHORIZATION_FAILED
         missing = [name for name in missing if name not in refused]
-    draft, topic_names = cluster.draft(), TopicNames(cluster.topics)
-    for name in missing:
-        try:
-            if name in INTERNAL_TOPICS:
-                cluster.draft_internal_topic(draft, name)
-            elif cluster.config["auto.create.topics.enable"] and not topic_names.colliding(name):
-                cluster.draft_topic(draft, name, cluster.config["num.partitions"], {})
-        except TopicRefused as e:
-            refused[name] = e.code
-    cluster.commit(draft, ctx.now_ms)
+    own = [name for name in missing if name not in INTERNAL_TOPICS]
+    partition_count = cluster.config["num.partitions"]
+    if not cluster.config["auto.create.topics.enable"] or len(own) * partition_count > MAX_PARTITIONS_PER_REQUEST:
+        # Kafka: a request for too many new topics creates none of them, and says only that they are unknown.
+        missing = [name for name in missing if name in INTERNAL_TOPICS]
+    topic_names = TopicNames(cluster.topics)
+    is_first = True
+    for part in in_saves(missing, lambda _: partition_count):
+        if not is_first:
+            yield WORK_A_SLICE
+        is_first = False
+        draft = cluster.draft()
+        for name in part:
+            try:
+                if name in INTERNAL_TOPICS:
+                    cluster.draft_internal_topic(draft, name)
+                elif not topic_names.colliding(name):
+                    cluster.draft_topic(draft, name, partition_count, {})
+            except TopicRefused as e:
+                refused[name] = e.code
+        cluster.commit(draft, ctx.now_ms)
     return refused
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced, each
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
@@ -16,9 +17,10 @@ GROUP, TRANSACTION = 0, 1
 Coordinator = FindCoordinatorResponse.Coordinator
 
 
-def handle(ctx: Context, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(ctx: Context, req: FindCoordinatorRequest) -> Sliced[FindCoordinatorResponse]:
     if ctx.version >= 4:
-        return FindCoordinatorResponse(coordinators=[_find(ctx, req.key_type, key) for key in req.coordinator_keys])
+        coordinators = yield from each(req.coordinator_keys, lambda key: _find(ctx, req.key_type, key))
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = _find(ctx, req.key_type, req.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced, each
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.describing import describe_classic
 from fencepost.protocol import errors
@@ -13,9 +14,10 @@ Group = DescribeGroupsResponse.DescribedGroup
 Member = DescribeGroupsResponse.DescribedGroupMember
 
 
-def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(ctx: Context, req: DescribeGroupsRequest) -> Sliced[DescribeGroupsResponse]:
     # Differs: Fencepost describes a group once, however often a DescribeGroups names it.
-    return DescribeGroupsResponse(groups=[_describe(ctx, req, group_id) for group_id in dict.fromkeys(req.groups)])
+    groups = yield from each(dict.fromkeys(req.groups), lambda group_id: _describe(ctx, req, group_id))
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(ctx: Context, req: DescribeGroupsRequest, group_id: str) -> Group:

@@ -10,26 +10,38 @@ from collections import Counter
 from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
 from fencepost.broker.topic_names import TopicNames
-from fencepost.broker.topic_rules import TopicRefused, check_replication_factor
+from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicRefused, check_replication_factor
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
 Wanted = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
 ConfigResult = CreateTopicsResponse.CreatableTopicConfigs
 
 
-def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
+def handle(ctx: Context, req: CreateTopicsRequest) -> Sliced[CreateTopicsResponse]:
     times = Counter(wanted.name for wanted in req.topics)
+    names = TopicNames(ctx.cluster.topics)
+    total = sum(_partitions_of(ctx, wanted) for wanted in req.topics)
     results: dict[str, Result] = {}
-    draft, names = ctx.cluster.draft(), TopicNames(ctx.cluster.topics)
+    for part in in_saves(req.topics, lambda wanted: _partitions_of(ctx, wanted)):
+        if results:
+            yield WORK_A_SLICE
+        results |= _create_all(ctx, part, names, times, total > MAX_PARTITIONS_PER_REQUEST, req.validate_only)
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _create_all(
+    ctx: Context, part: list[Wanted], names: TopicNames, times: Counter[str], is_too_much: bool, validate_only: bool
+) -> dict[str, Result]:
+    results: dict[str, Result] = {}
+    draft = ctx.cluster.draft()
     may_create_all = ctx.may(Operation.CREATE, ResourceType.CLUSTER, is_filter=True)
-    is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
-    for wanted in req.topics:
+    for wanted in part:
         if times[wanted.name] > 1:
             error = "the request names this topic more than once"
             results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
@@ -42,23 +54,20 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
             error = "Excessively large number of partitions per request."
             results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
         else:
-            results[wanted.name] = _create(ctx, draft, names, wanted, req.validate_only)
+            results[wanted.name] = _create(ctx, draft, names, wanted, validate_only)
     try:
-        if not req.validate_only:
+        if not validate_only:
             ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         for name, result in results.items():
             if not result.error_code:
                 results[name] = Result(name, error_code=errors.KAFKA_STORAGE_ERROR, error_message=str(e))
-    return CreateTopicsResponse(topics=list(results.values()))
+    return results
 
 
-def _total_partitions(ctx: Context, req: CreateTopicsRequest) -> int:
+def _partitions_of(ctx: Context, wanted: Wanted) -> int:
     default: int = ctx.cluster.config["num.partitions"]
-    return sum(
-        len(wanted.assignments) or (default if wanted.num_partitions == -1 else max(wanted.num_partitions, 0))
-        for wanted in req.topics
-    )
+    return len(wanted.assignments) or (default if wanted.num_partitions == -1 else max(wanted.num_partitions, 0))
 
 
 def _create(ctx: Context, draft: MetadataDraft, names: TopicNames, wanted: Wanted, validate_only: bool) -> Result:

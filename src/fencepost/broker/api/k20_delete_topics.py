@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
 from fencepost.broker.topics import Topic
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
@@ -11,34 +12,47 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from fencepost.protocol.schema import NO_UUID
 
+Wanted = DeleteTopicsRequest.DeleteTopicState
 Result = DeleteTopicsResponse.DeletableTopicResult
 
 
-def handle(ctx: Context, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def handle(ctx: Context, req: DeleteTopicsRequest) -> Sliced[DeleteTopicsResponse]:
+    def partitions_of(wanted: Wanted) -> int:
+        topic = _find(ctx, wanted)
+        return 0 if topic is None else topic.partition_count
+
+    all_wanted = req.topics if ctx.version >= 6 else [Wanted(name) for name in req.topic_names]
+    responses: list[Result] = []
+    for part in in_saves(all_wanted, partitions_of):
+        if responses:
+            yield WORK_A_SLICE
+        responses += _delete_all(ctx, part)
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _delete_all(ctx: Context, part: list[Wanted]) -> list[Result]:
     draft = ctx.cluster.draft()
-    responses = _delete_all(ctx, draft, req)
+    responses = [_delete_one(ctx, draft, wanted) for wanted in part]
     try:
         ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         responses = [
             r if r.error_code else Result(r.name, r.topic_id, errors.KAFKA_STORAGE_ERROR, str(e)) for r in responses
         ]
-    return DeleteTopicsResponse(responses=responses)
-
-
-def _delete_all(ctx: Context, draft: MetadataDraft, req: DeleteTopicsRequest) -> list[Result]:
-    responses: list[Result] = []
-    topics = ctx.cluster.topics
-    for name in req.topic_names if ctx.version < 6 else ():
-        responses.append(_delete(ctx, draft, topics.get(name), name, NO_UUID))
-    for wanted in req.topics if ctx.version >= 6 else ():
-        if wanted.name is not None and wanted.topic_id != NO_UUID:
-            message = "give the name or the id of a topic, not both"
-            responses.append(Result(wanted.name, wanted.topic_id, errors.INVALID_REQUEST, message))
-            continue
-        topic = ctx.cluster.topics_by_id.get(wanted.topic_id) if wanted.name is None else topics.get(wanted.name)
-        responses.append(_delete(ctx, draft, topic, wanted.name, wanted.topic_id))
     return responses
+
+
+def _find(ctx: Context, wanted: Wanted) -> Topic | None:
+    if wanted.name is None:
+        return ctx.cluster.topics_by_id.get(wanted.topic_id)
+    return ctx.cluster.topics.get(wanted.name)
+
+
+def _delete_one(ctx: Context, draft: MetadataDraft, wanted: Wanted) -> Result:
+    if wanted.name is not None and wanted.topic_id != NO_UUID:
+        message = "give the name or the id of a topic, not both"
+        return Result(wanted.name, wanted.topic_id, errors.INVALID_REQUEST, message)
+    return _delete(ctx, draft, _find(ctx, wanted), wanted.name, wanted.topic_id)
 
 
 def _delete(ctx: Context, draft: MetadataDraft, topic: Topic | None, name: str | None, topic_id: bytes) -> Result:

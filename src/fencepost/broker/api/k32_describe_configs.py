@@ -16,6 +16,7 @@ from fencepost.broker.alter_configs import (
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting, setting_of
 from fencepost.broker.node import Context
+from fencepost.broker.slices import DESCRIBED_SETTINGS, Sliced, each
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.machines.acl.acls import Operation
 from fencepost.protocol import errors
@@ -74,10 +75,11 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def handle(ctx: Context, req: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(ctx: Context, req: DescribeConfigsRequest) -> Sliced[DescribeConfigsResponse]:
     # Differs: Fencepost describes a resource once, however often a DescribeConfigs names it.
     distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in req.resources}.values()
-    return DescribeConfigsResponse(results=[_describe(ctx, wanted, req) for wanted in distinct])
+    results = yield from each(distinct, lambda wanted: _describe(ctx, wanted, req), DESCRIBED_SETTINGS)
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Result:

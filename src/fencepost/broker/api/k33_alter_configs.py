@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from fencepost.broker.alter_configs import Change, alter
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced
 from fencepost.protocol.messages import AlterConfigsRequest, AlterConfigsResponse
 
 Wanted = AlterConfigsRequest.AlterConfigsResource
 Response = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def handle(ctx: Context, req: AlterConfigsRequest) -> AlterConfigsResponse:
-    results = alter(ctx, [_change(wanted) for wanted in req.resources], req.validate_only)
+def handle(ctx: Context, req: AlterConfigsRequest) -> Sliced[AlterConfigsResponse]:
+    results = yield from alter(ctx, [_change(wanted) for wanted in req.resources], req.validate_only)
     return AlterConfigsResponse(
         responses=[
             Response(*result, wanted.resource_type, wanted.resource_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
 from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_TOPIC, TopicRefused, check_room
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
@@ -15,20 +16,33 @@ Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-def handle(ctx: Context, req: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def handle(ctx: Context, req: CreatePartitionsRequest) -> Sliced[CreatePartitionsResponse]:
+    def more_partitions(wanted: Wanted) -> int:
+        topic = ctx.cluster.topics.get(wanted.name)
+        return 0 if topic is None else wanted.count - topic.partition_count
+
+    results: list[Result] = []
+    for part in in_saves(req.topics, more_partitions):
+        if results:
+            yield WORK_A_SLICE
+        results += _grow_all(ctx, part, req.validate_only)
+    return CreatePartitionsResponse(results=results)
+
+
+def _grow_all(ctx: Context, part: list[Wanted], validate_only: bool) -> list[Result]:
     draft = ctx.cluster.draft()
     results = [
         _grow(draft, wanted)
         if ctx.may(Operation.ALTER, ResourceType.TOPIC, wanted.name)
         else Result(wanted.name, errors.TOPIC_AUTHORIZATION_FAILED)
-        for wanted in req.topics
+        for wanted in part
     ]
     try:
-        if not req.validate_only:
+        if not validate_only:
             ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         results = [r if r.error_code else Result(r.name, errors.KAFKA_STORAGE_ERROR, str(e)) for r in results]
-    return CreatePartitionsResponse(results=results)
+    return results
 
 
 def _grow(draft: MetadataDraft, wanted: Wanted) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced, each
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
@@ -11,9 +12,11 @@ from fencepost.protocol.messages import DeleteGroupsRequest, DeleteGroupsRespons
 Result = DeleteGroupsResponse.DeletableGroupResult
 
 
-def handle(ctx: Context, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(ctx: Context, req: DeleteGroupsRequest) -> Sliced[DeleteGroupsResponse]:
     # Kafka: a group that is named more than once is deleted, and answered, once.
-    return DeleteGroupsResponse(results=[Result(name, _delete(ctx, name)) for name in dict.fromkeys(req.groups_names)])
+    names = dict.fromkeys(req.groups_names)
+    results = yield from each(names, lambda name: Result(name, _delete(ctx, name)))
+    return DeleteGroupsResponse(results=results)
 
 
 def _delete(ctx: Context, group_id: str) -> int:

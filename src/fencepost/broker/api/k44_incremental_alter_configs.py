@@ -8,6 +8,7 @@ from fencepost.broker.alter_configs import Change, alter, list_parts
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import topic_setting
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced
 from fencepost.broker.topic_rules import TopicRefused
 from fencepost.protocol import errors
 from fencepost.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
@@ -18,8 +19,8 @@ Config = IncrementalAlterConfigsRequest.AlterableConfig
 Response = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def handle(ctx: Context, req: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    results = alter(ctx, [_change(ctx.cluster, wanted) for wanted in req.resources], req.validate_only)
+def handle(ctx: Context, req: IncrementalAlterConfigsRequest) -> Sliced[IncrementalAlterConfigsResponse]:
+    results = yield from alter(ctx, [_change(ctx.cluster, wanted) for wanted in req.resources], req.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             Response(*result, wanted.resource_type, wanted.resource_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.broker.slices import Sliced, each
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.txn.records import group_by_topic
 from fencepost.protocol import errors
@@ -12,10 +13,10 @@ TransactionState = DescribeTransactionsResponse.TransactionState
 TopicData = DescribeTransactionsResponse.TopicData
 
 
-def handle(ctx: Context, req: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def handle(ctx: Context, req: DescribeTransactionsRequest) -> Sliced[DescribeTransactionsResponse]:
     # Differs: Fencepost describes a transactional id once, however often a DescribeTransactions names it.
-    ids = dict.fromkeys(req.transactional_ids)
-    return DescribeTransactionsResponse(transaction_states=[_describe(ctx, id_) for id_ in ids])
+    states = yield from each(dict.fromkeys(req.transactional_ids), lambda id_: _describe(ctx, id_))
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(ctx: Context, transactional_id: str) -> TransactionState:
