@@ -60,10 +60,12 @@ class GroupHome:
 
     def _write_offsets(self, writer: Writer | None, now_ms: int, records: Sequence[LogRecord]) -> int:
         self._cluster.reach("offsets.append.before")
-        error = self._log.write(records, now_ms, writer, is_limited=False)
+        error = self._log.write(records, now_ms, writer)
         if not error:
             self._cluster.reach("offsets.append.after")
-        return error
+        # Differs: Kafka answers UNKNOWN_SERVER_ERROR to offsets that are too many for one batch of its topic. Fencepost
+        # answers INVALID_COMMIT_OFFSET_SIZE.
+        return errors.INVALID_COMMIT_OFFSET_SIZE if error == errors.MESSAGE_TOO_LARGE else error
 
     def close(self) -> None:
         """Another node leads the partition: members that wait must go there."""

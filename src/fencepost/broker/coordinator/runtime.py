@@ -33,6 +33,8 @@ KeyAndValue = tuple[bytes, bytes | None]
 # Kafka: every batch of a coordinator has this sequence, with or without a producer, and no batch counts on from it.
 BASE_SEQUENCE = 0
 NO_PRODUCER = -1
+# In a batch: its own lengths and deltas, and a key. Records of all kinds are longer.
+LEAST_RECORD_BYTES = 16
 
 
 class Writer(NamedTuple):
@@ -83,6 +85,8 @@ class StateLog(Generic[Record]):
         """
         if not records:
             return errors.NONE
+        if is_limited and len(records) * LEAST_RECORD_BYTES > self.partition.max_message_bytes:
+            return errors.MESSAGE_TOO_LARGE  # To encode them all would take long.
         producer_id, epoch = (NO_PRODUCER, NO_PRODUCER) if writer is None else writer
         batch = encode_batch(
             [self._encode(record) for record in records],

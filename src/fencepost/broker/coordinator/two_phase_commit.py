@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.elsewhere import write_markers
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
 
 RETRY_MS = 100
+# Markers that are written before other clients are served. The first marker of a log creates its files.
+MARKERS_A_SLICE = 250
+PAUSE_MS = 1
 NO_COORDINATOR_EPOCH = 0  # Of a marker that no coordinator decided.
 # The transaction has ended on the partition: the marker is written, or a later epoch of the producer was seen there.
 # After any other error the marker is sent again: the leader could not write it, another node leads the partition, or a
@@ -107,14 +111,15 @@ class TwoPhaseCommit:
     def write_markers(
         self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int, then: Then | None
     ) -> None:
-        """Write a marker to each of `partitions`, then Complete*."""
+        """Write a marker to each of `partitions`, then Complete*. Other requests are served between many markers."""
         if shard.is_closed:
             self._leave(then)
             return
         commit = prepared.state is PREPARE_COMMIT
         unwritten: dict[TopicPartition, int] = {}
         elsewhere: list[TopicPartition] = []
-        for topic, index in partitions:
+        left = iter(partitions)
+        for topic, index in islice(left, MARKERS_A_SLICE):
             partition = self._cluster.partition(topic, index)
             if partition is None:
                 # If the topic was deleted, there is nothing left to commit or abort.
@@ -136,26 +141,34 @@ class TwoPhaseCommit:
                 unwritten[topic, index] = error
                 continue
             self._cluster.reach("txn.marker.after")
+        rest = list(left)
         if elsewhere:
 
             def answered(found: Mapping[TopicPartition, int], at_ms: int) -> None:
-                self._markers_written(shard, prepared, {**unwritten, **found}, at_ms, then)
+                self._markers_written(shard, prepared, {**unwritten, **found}, rest, at_ms, then)
 
             write_markers(self._cluster, prepared, shard.epoch, elsewhere, now_ms, answered)
         else:
-            self._markers_written(shard, prepared, unwritten, now_ms, then)
+            self._markers_written(shard, prepared, unwritten, rest, now_ms, then)
 
     def _markers_written(
-        self, shard: TxnShard, prepared: Txn, results: Mapping[TopicPartition, int], now_ms: int, then: Then | None
+        self,
+        shard: TxnShard,
+        prepared: Txn,
+        results: Mapping[TopicPartition, int],
+        rest: list[TopicPartition],
+        now_ms: int,
+        then: Then | None,
     ) -> None:
-        """Try again where that helps, then Complete*."""
+        """Go on with the `rest`, and try again where that helps; then Complete*."""
         if shard.is_closed:
             self._leave(then)
             return
         unwritten = [where for where, error in results.items() if error not in _ENDED_THERE]
-        if unwritten:
+        if unwritten or rest:
+            pause_ms = RETRY_MS if unwritten else PAUSE_MS
             self._cluster.timers.at(
-                now_ms + RETRY_MS, lambda at_ms: self.write_markers(shard, prepared, unwritten, at_ms, then)
+                now_ms + pause_ms, lambda at_ms: self.write_markers(shard, prepared, rest + unwritten, at_ms, then)
             )
         elif self._flushes:
             # Complete* says that all markers are written, so it must not reach the disk before them.
