@@ -99,8 +99,8 @@ wheel: spark-jar ## build the wheel into dist/
 
 # Versions that only these tests need. Tests of a version that cannot be fetched are skipped, with the reason.
 other-engines: setup
-	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams; \
-	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
+	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams s3a; \
+	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0 && "$$python" -m scripts.setup_python s3; }
 
 test-engines: other-engines kafka-archive spark-archive ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(MAKE) search ROUNDS=1

@@ -5,9 +5,9 @@ own cache, because with its defaults it can fail on a half-filled local reposito
 Without jars the Java tests are skipped, so a failure prints one line and does not end the set-up.
 
 python -m scripts.setup_jars [kafka] [connector]    both, unless one is named
-python -m scripts.setup_jars kafka-older avro streams
-                                                    another Apache Kafka, Spark's Avro and Kafka Streams, for
-                                                    `make test-engines`
+python -m scripts.setup_jars kafka-older avro streams s3a
+                                                    another Apache Kafka, Spark's Avro, Kafka Streams and Hadoop's S3A,
+                                                    for `make test-engines`
 """
 
 from __future__ import annotations
@@ -100,6 +100,23 @@ STREAMS = JarSet(
     "the test with Kafka Streams is skipped",
 )
 
+# The Hadoop of PySpark 4.0. It names all of the AWS SDK as one jar of 560 MB, of which it uses these modules. Of the
+# version that it names, the transfer manager is not on Maven Central.
+HADOOP_VERSION, AWS_SDK_VERSION = "3.4.1", "2.25.53"
+AWS_SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+S3A = JarSet(
+    f"Hadoop's S3A {HADOOP_VERSION}",
+    f"hadoop-aws-{HADOOP_VERSION}",
+    (
+        f'<dependency org="org.apache.hadoop" name="hadoop-aws" rev="{HADOOP_VERSION}" transitive="false"/>',
+        *(f'<dependency org="software.amazon.awssdk" name="{n}" rev="{AWS_SDK_VERSION}"/>' for n in AWS_SDK_MODULES),
+        # PySpark has them.
+        *(f'<exclude org="{org}"/>' for org in ("io.netty", "org.slf4j", "commons-codec", "commons-logging")),
+    ),
+    (f"hadoop-aws-{HADOOP_VERSION}.jar", *(f"{name}-{AWS_SDK_VERSION}.jar" for name in AWS_SDK_MODULES)),
+    "the tests with a checkpoint on S3 are skipped",
+)
+
 
 def ivy_jar() -> Path:
     found = sorted((ROOT / ".venv").glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
@@ -161,7 +178,14 @@ def java() -> Path:
 def main() -> int:
     if not (TOOLS / "java-home").is_file():
         return 0
-    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA, "avro": AVRO, "streams": STREAMS}
+    wanted = {
+        "kafka": KAFKA,
+        "connector": CONNECTOR,
+        "kafka-older": OLDER_KAFKA,
+        "avro": AVRO,
+        "streams": STREAMS,
+        "s3a": S3A,
+    }
     for name in sys.argv[1:] or ("kafka", "connector"):
         if not home_of(wanted[name]).is_dir():
             fetch(wanted[name], java())

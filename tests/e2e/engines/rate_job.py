@@ -28,6 +28,8 @@ class Plan:
     wait_at: str = ""
     plane: str = "jvm"
     more: dict[str, str] = field(default_factory=dict)  # Settings of the sink.
+    checkpoint: str = ""  # Without it, in the folder.
+    conf: dict[str, str] = field(default_factory=dict)  # Of Spark.
 
 
 def main(plan: Plan) -> None:
@@ -66,6 +68,8 @@ def main(plan: Plan) -> None:
         .config("spark.local.dir", plan.folder)
         .config("spark.sql.warehouse.dir", f"{plan.folder}/warehouse")
     )
+    for name, value in plan.conf.items():
+        builder = builder.config(name, value)
     spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     tell("started", pyspark=pyspark.__version__)
@@ -88,7 +92,7 @@ def main(plan: Plan) -> None:
 
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", plan.rows).option("numPartitions", 2)
     writer = rows.load().writeStream.foreachBatch(batch)
-    query = writer.option("checkpointLocation", f"{plan.folder}/checkpoint").start()
+    query = writer.option("checkpointLocation", plan.checkpoint or f"{plan.folder}/checkpoint").start()
     while not is_over.wait(0.1):
         if not query.isActive:
             query.awaitTermination()  # Raises the error of the query.

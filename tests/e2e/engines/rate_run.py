@@ -18,6 +18,8 @@ from fencepost.child import child_environment
 from tests.e2e.engines.rate_job import Plan
 from tests.engines.java import ROOT, java_home
 
+TIMEOUT_S = 180.0
+
 
 def environment() -> dict[str, str]:
     return child_environment() | {"JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT / "src")}
@@ -58,6 +60,11 @@ class Job:
             assert line, f"{told}\n{self._log.read_text(errors='replace')[-6000:]}"
             told.append(json.loads(line))
         return told
+
+    def await_failure(self) -> str:
+        """Wait until it has ended by itself, with an error. Returns its log."""
+        assert self._process.wait(TIMEOUT_S) == 1
+        return self._log.read_text(errors="replace")
 
     def kill_python_workers(self) -> int:
         """Kill all Python workers, idle ones too. Returns their number."""
