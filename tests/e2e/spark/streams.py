@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from fencepost.spark.sink import ExactlyOnceSink
 from tests.readers.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
 
 TIMEOUT_S = 60.0
+Rows = Callable[[Iterable[Any]], Iterator[Any]]  # For mapInArrow.
 MakeSink = Callable[..., ExactlyOnceSink]
 # Where the tasks of the sinks run that `settings` is for.
 PLANE = ContextVar("PLANE", default="jvm")
@@ -161,6 +162,39 @@ def until_half_written(servers: str, topic: str) -> Callable[[], None]:
                 time.sleep(0.02)
 
     return wait
+
+
+def held_in_the_middle(folder: Path, batches_before: int = 0) -> Rows:
+    """For mapInArrow: the second task waits after so many Arrow batches, from `hold` to `release`."""
+
+    def wait(batches: Iterable[Any]) -> Iterator[Any]:
+        import time
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            while number == batches_before and context.partitionId() == 1 and (folder / "hold").exists():
+                (folder / "held").touch()
+                time.sleep(0.02)
+            yield batch
+
+    return wait
+
+
+def hold(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "hold").touch()
+
+
+def await_held(folder: Path, bootstrap_servers: str, topic: str) -> None:
+    """Wait until the second task waits, and records are in the topic that are not committed."""
+    wait_for(lambda: (folder / "held").exists() and not is_free(bootstrap_servers, topic))
+
+
+def release(folder: Path) -> None:
+    (folder / "hold").unlink()
 
 
 class Lines:

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from fencepost.client.admin.offsets import all_committed_offsets
+from fencepost.client.client import KafkaClient
 from fencepost.spark import AccessDenied, check
 from fencepost.spark.sink import ExactlyOnceSink
-from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_soon_free, run, stream, values, written
+from tests.e2e.spark.streams import (
+    PLANE,
+    Lines,
+    Rows,
+    await_held,
+    create_topic,
+    held_in_the_middle,
+    hold,
+    is_free,
+    is_soon_free,
+    release,
+    run,
+    stream,
+    values,
+    written,
+)
 from tests.engines.acls import Grant, GuardedKafka, guarded_kafka
 
 pytestmark = [pytest.mark.java, pytest.mark.engines]
@@ -67,8 +85,15 @@ def names(kafka: GuardedKafka, unique: Callable[[str], str]) -> Names:
     return names
 
 
-def copy(spark: Any, names: Names, sink: ExactlyOnceSink, settings: dict[str, object], checkpoint: Path) -> None:
-    """One run of a query from the source to the output."""
+def copy(
+    spark: Any,
+    names: Names,
+    sink: ExactlyOnceSink,
+    settings: dict[str, object],
+    checkpoint: Path,
+    through: Rows | None = None,
+) -> None:
+    """One run of a query from the source to the output. through: for mapInArrow."""
     source = spark.readStream.format("kafka").option("subscribe", names.source).option("startingOffsets", "earliest")
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     login = {
@@ -79,7 +104,8 @@ def copy(spark: Any, names: Names, sink: ExactlyOnceSink, settings: dict[str, ob
     }
     for name, value in login.items():
         source = source.option(f"kafka.{name}", str(value))
-    run(source.load().select("value"), sink, checkpoint)
+    rows = source.load().select("value")
+    run(rows if through is None else rows.mapInArrow(through, rows.schema), sink, checkpoint)
 
 
 @pytest.mark.timeout(300)
@@ -119,12 +145,13 @@ def test_exactly_the_permissions_of_the_guide_suffice_and_each_that_is_missing_i
     kafka.revoke(*needed)
 
 
-def produce(kafka: GuardedKafka, topic: str, texts: list[str]) -> None:
+def produce(kafka: GuardedKafka, topic: str, texts: list[str], *, spread: bool = False) -> None:
+    """spread: the first text to partition 0, and so on."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for text in texts:
-        producer.produce(topic, text)
+    for index, text in enumerate(texts):
+        producer.produce(topic, text, partition=index if spread else -1)
     producer.flush(10)
 
 
@@ -179,6 +206,59 @@ def test_a_permission_that_is_taken_away_from_a_running_sink_is_named(
     finally:
         sink.close()
     assert len(values(kafka.bootstrap_servers, names.output)) == 6
+    kafka.revoke(*needed)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("plane")
+@pytest.mark.parametrize("which", range(5), ids=["id", "notes", "output Write", "output Read", "group"])
+def test_a_permission_that_is_revoked_in_the_middle_of_a_micro_batch_is_named_and_nothing_is_lost_or_doubled(
+    spark: Any, kafka_source: Any, kafka: GuardedKafka, names: Names, tmp_path: Path, which: int
+) -> None:
+    needed = grants(names, {"always", "group"})
+    gone = [
+        Grant("transactional-id", names.id, "Write"),
+        Grant("group", f"fencepost-marker-{names.id}", "Read", "literal"),
+        Grant("topic", names.output, "Write"),
+        Grant("topic", names.output, "Read"),
+        Grant("group", names.group, "Read"),
+    ][which]
+    kafka.grant(*needed)
+    settings = names.settings(kafka) | {"topic": names.output}
+    held = tmp_path / "held"
+
+    def run_once() -> None:
+        sink = ExactlyOnceSink(settings)
+        try:
+            copy(spark, names, sink, settings, tmp_path / "checkpoint", held_in_the_middle(held))
+        finally:
+            sink.close()
+
+    produce(kafka, names.source, ["a", "b"], spread=True)
+    run_once()
+    produce(kafka, names.source, ["c", "d"], spread=True)
+    hold(held)
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(run_once)
+        await_held(held, kafka.bootstrap_servers, names.output)
+        kafka.revoke(gone)
+        release(held)
+        with pytest.raises(Exception, match="AccessDenied") as failed:
+            running.result(120)
+    lacks = f"lacks a permission of the sink: {gone.operation} on {gone.resource} {gone.name}. Nothing is committed"
+    assert lacks in str(failed.value)
+    if gone.resource == "transactional-id":
+        # Nor may the sink abort the transaction, so readers wait until it is started again, or the timeout has passed.
+        assert not is_free(kafka.bootstrap_servers, names.output)
+    else:
+        assert values(kafka.bootstrap_servers, names.output) == ["a", "b"]
+    kafka.grant(gone)
+    run_once()
+    assert values(kafka.bootstrap_servers, names.output) == ["a", "b", "c", "d"]
+    assert is_soon_free(kafka.bootstrap_servers, names.output)
+    with KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        moved = all_committed_offsets(client, names.group)
+    assert [moved[names.source, partition][0] for partition in range(3)] == [2, 2, 0]
     kafka.revoke(*needed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,21 @@ import pytest
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.spark import check
 from fencepost.spark.lease.server import LeaseServer
-from fencepost.spark.sink import ExactlyOnceSink
-from tests.e2e.spark.streams import PLANE, Lines, create_topic, run, stream, values
+from fencepost.spark.sink import BatchProgress, ExactlyOnceSink
+from tests.e2e.spark.streams import (
+    PLANE,
+    TIMEOUT_S,
+    Lines,
+    await_held,
+    create_topic,
+    held_in_the_middle,
+    hold,
+    release,
+    run,
+    stream,
+    values,
+    wait_for,
+)
 from tests.engines.apache_kafka import PASSWORD, REAUTHENTICATED_MS, ApacheKafka
 from tests.engines.oidc import CLIENT_SECRET, OidcProvider
 
@@ -35,6 +49,8 @@ def rows(spark: Any) -> Any:
     return spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")
 
 
+# Two Arrow batches for each task, of which the first is more than a task gathers before it writes.
+ROWS, PAD = 20_000, "x" * 2048
 ALL = sorted(str(n) for n in range(40))
 
 
@@ -79,6 +95,28 @@ def test_a_pipeline_with_a_token_passes_the_check(
     assert "a guess" not in str(wrong)
 
 
+class HalfWritten:
+    """A query whose second task waits in the middle of its rows."""
+
+    running: Future[BatchProgress]
+
+    def __init__(self, spark: Any, lines: Lines, settings: Mapping[str, object], checkpoint: Path) -> None:
+        self.held = checkpoint.with_name("held")
+        rows = stream(spark, lines).selectExpr(f"concat(value, '{PAD}') AS value")
+        # The task has sent rows when it waits.
+        self._rows = rows.mapInArrow(held_in_the_middle(self.held, batches_before=1), rows.schema)
+        self._settings = settings
+        self._checkpoint = checkpoint
+
+    def run(self) -> BatchProgress:
+        sink = ExactlyOnceSink(self._settings)
+        try:
+            run(self._rows, sink, self._checkpoint)
+        finally:
+            sink.close()
+        return sink.recent_progress[-1]
+
+
 def test_connections_of_executors_log_in_again_in_a_later_transaction(
     spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
 ) -> None:
@@ -104,6 +142,65 @@ def test_connections_of_executors_log_in_again_in_a_later_transaction(
         sink.close()
     assert len(provider.tokens) > fetched
     assert values(apache.bootstrap_servers, topic) == sorted(2 * ALL)
+
+
+@pytest.fixture
+def half_written(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, tmp_path: Path, plane: str
+) -> Iterator[HalfWritten]:
+    """A micro-batch that is in the middle of a write when its logins have ended."""
+    provider.lifetime_s = REAUTHENTICATED_MS / 1000
+    lines = Lines(tmp_path / "lines")
+    lines.add_batch(ROWS)
+    topic = create_topic(apache.bootstrap_servers, unique("middle"), 1)
+    mine = {"transactional.id": unique("middle"), "topic": topic, "fencepost.plane": plane}
+    query = HalfWritten(
+        spark, lines, {**apache.security("SASL_PLAINTEXT"), **provider.settings, **mine}, tmp_path / "checkpoint"
+    )
+    hold(query.held)
+    with ThreadPoolExecutor(1) as other:
+        query.running = other.submit(query.run)
+        await_held(query.held, apache.bootstrap_servers, topic)
+        time.sleep(REAUTHENTICATED_MS / 1000 * 1.2)  # The brokers close a connection that does not log in again.
+        try:
+            yield query
+        finally:
+            query.running.cancel()
+    assert values(apache.bootstrap_servers, topic) == sorted(line + PAD for line in lines.all)
+
+
+@pytest.mark.engines
+def test_logins_that_end_in_the_middle_of_a_micro_batch_are_renewed_and_cost_no_transaction(
+    half_written: HalfWritten, provider: OidcProvider
+) -> None:
+    fetched = len(provider.tokens)
+    release(half_written.held)
+    assert half_written.running.result(TIMEOUT_S).attempts == 1
+    assert len(provider.tokens) > fetched
+
+
+@pytest.mark.engines
+def test_a_token_endpoint_that_fails_in_the_middle_of_a_micro_batch_and_comes_back_costs_no_transaction(
+    half_written: HalfWritten, provider: OidcProvider
+) -> None:
+    provider.answer = 503, b'{"error": "temporarily_unavailable"}'
+    asked = len(provider.forms)
+    release(half_written.held)
+    wait_for(lambda: len(provider.forms) > asked + 2)
+    provider.answer = None
+    assert half_written.running.result(TIMEOUT_S).attempts == 1
+
+
+@pytest.mark.engines
+def test_a_token_that_is_refused_in_the_middle_of_a_micro_batch_fails_the_query_and_the_restart_writes_it_once(
+    half_written: HalfWritten, provider: OidcProvider
+) -> None:
+    provider.answer = 401, b'{"error": "invalid_client"}'
+    release(half_written.held)
+    with pytest.raises(Exception, match="with 401: invalid_client"):
+        half_written.running.result(TIMEOUT_S)
+    provider.answer = None
+    assert half_written.run().outcome == "committed"
 
 
 def test_a_stream_with_a_wrong_secret_fails_with_what_to_check_and_without_the_secret(
