@@ -41,7 +41,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.checkpoint.query import RunningQuery, refuse_inside_foreach_batch
+from fencepost.spark.checkpoint.query import RunningQuery, calling_micro_batch
 from fencepost.spark.driver.attempt import Write, now_ms, refuse_deferred
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.calls import Calls
@@ -150,10 +150,16 @@ class ExactlyOnceSink:
         if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
             raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
         with stop_recognized():
-            if token is None:
-                refuse_inside_foreach_batch(frame.sparkSession)
+            micro_batch = calling_micro_batch(frame.sparkSession)
+            if token is None and micro_batch is not None:
+                raise SinkError(
+                    "a plain DataFrame without a token is not written exactly once inside foreachBatch: Spark may call "
+                    'the function again for the same micro-batch\n\nhint: use writeStream.format("fencepost") instead '
+                    "of foreachBatch, or foreachBatch with the sink itself, or with @sink.batch and transaction.write "
+                    "for several outputs"
+                )
             with self._alone(), self._running(token=token) as runner:
-                return self._report(runner.write_frame(frame, topic, token)).records
+                return self._report(runner.write_frame(frame, topic, token, micro_batch)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
         """The offsets of group.id, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.

@@ -57,6 +57,30 @@ def test_a_restored_checkpoint_of_files_does_not_lose_the_files_of_the_next_day(
     assert values(servers, topic) == sorted(lines.all + second), "the user said so: nothing is lost"
 
 
+def test_a_token_with_the_number_of_a_micro_batch_does_not_lose_the_rows_of_a_restored_or_a_new_checkpoint(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("out"))
+    sink = sinks(servers, unique("numbered"), topic=topic)
+    frame = spark.readStream.format("text").load(str(lines.folder))
+
+    def day(checkpoint: Path) -> None:
+        run(frame, lambda rows, n: sink.write(rows, token=f"micro-batch {n}"), checkpoint)
+
+    lines.add_batch(3)
+    day(checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    lines.add_batch(3)
+    day(checkpoint)
+    there = sorted(lines.all)
+    lines.add_batch(3)
+    for other, number in ((tmp_path / "copy", 1), (tmp_path / "new", 0)):
+        with pytest.raises(Exception, match=f"token 'micro-batch {number}' was used in micro-batch .* and now in"):
+            day(other)
+        assert values(servers, topic) == there
+
+
 def test_a_function_that_goes_on_after_a_failure_loses_nothing_if_its_user_follows_the_hint(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway, java_class
-from fencepost.spark.checkpoint.offsets import NO_OFFSET, BadCheckpoint, MicroBatchOffsets, read_query_id
+from fencepost.spark.checkpoint.offsets import (
+    NO_OFFSET,
+    BadCheckpoint,
+    MicroBatchOffsets,
+    has_state,
+    read_offsets,
+    read_query_id,
+)
 from fencepost.spark.failures import SinkError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -108,18 +115,19 @@ def is_read_from_checkpoint(query: RunningQuery) -> bool | None:
     return bool(planned) and all(end.getClass().getSimpleName() == "SerializedOffset" for end in planned)
 
 
-def refuse_inside_foreach_batch(session: Any) -> None:
-    """For a frame without a token. Raises SinkError if a foreachBatch function writes it.
+def calling_micro_batch(session: Any) -> str | None:
+    """The micro-batch whose foreachBatch function calls this, in words that differ if its rows may differ.
 
-    With Spark Connect the session does not show it.
+    None: a function of no query calls, or Spark Connect does not show it.
     """
-    if has_gateway(session) and running_query(session) is not None:
-        raise SinkError(
-            "a plain DataFrame without a token is not written exactly once inside foreachBatch: Spark may call the "
-            'function again for the same micro-batch\n\nhint: use writeStream.format("fencepost") instead of '
-            "foreachBatch, or foreachBatch with the sink itself, or with @sink.batch and transaction.write for several "
-            "outputs"
-        )
+    query = running_query(session) if has_gateway(session) else None
+    if query is None:
+        return None
+    batch_id = int(session.sparkContext.getLocalProperty(BATCH_ID_PROPERTY))
+    offsets = read_offsets(query.files, batch_id, query.sources)
+    is_known_by_offsets = offsets.identify_rows and not has_state(query.files)
+    planned = "" if is_known_by_offsets else f", which Spark planned at {offsets.timestamp_ms}"
+    return f"micro-batch {batch_id} of query {query.query_id} with source offsets {offsets.digest}{planned}"
 
 
 def query_with_sink(java_session: Any, jvm: Any, sink: str, checkpoint: str | None) -> str | None:

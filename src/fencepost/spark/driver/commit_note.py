@@ -45,6 +45,7 @@ class TokenNote:
     token: str
     topic: str | None  # As given; None: the topics are in a column.
     records: int = 0
+    micro_batch: str | None = None  # Whose foreachBatch function wrote it. Notes of earlier versions lack it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ def encode_note(note: CommitNote | TokenNote) -> str:
     fields: dict[str, object] = {"fencepost": NOTE_VERSION}
     if isinstance(note, TokenNote):
         fields |= {"token": note.token, "topic": note.topic, "records": note.records}
+        fields |= {"micro_batch": note.micro_batch} if note.micro_batch is not None else {}
     else:
         fields |= {"query": note.query_id, "batch": note.batch_id, "digest": note.digest, "number": note.number}
         fields |= {"planned": note.planned_ms} if note.planned_ms is not None else {}
@@ -105,9 +107,14 @@ def decode_note(text: str) -> CommitNote | UnreadableNote:
 
 
 def decode_token_note(text: str) -> TokenNote | UnreadableNote:
-    token, topic, records = _fields(text, "token", "topic", "records")
-    if isinstance(token, str) and (topic is None or isinstance(topic, str)) and type(records) is int:
-        return TokenNote(token, topic, records)
+    token, topic, records, micro_batch = _fields(text, "token", "topic", "records", "micro_batch")
+    if (
+        isinstance(token, str)
+        and (topic is None or isinstance(topic, str))
+        and type(records) is int
+        and (micro_batch is None or isinstance(micro_batch, str))
+    ):
+        return TokenNote(token, topic, records, micro_batch)
     return UnreadableNote(text)
 
 

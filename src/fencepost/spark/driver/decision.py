@@ -97,21 +97,29 @@ def decide(
     return decision
 
 
-def decide_token(
-    notes: Iterable[TokenNote | UnreadableNote], token: str, topic: str | None
-) -> TokenNote | Refuse | None:
-    """The note of a frame that was written with this token; None if there is none, and the frame is to be written."""
+def decide_token(notes: Iterable[TokenNote | UnreadableNote], now: TokenNote) -> TokenNote | Refuse | None:
+    """The note of the frame that was written with this token. None: there is none, and the frame is to be written.
+
+    Inside foreachBatch a token with a number in it names other rows after the checkpoint was lost or restored.
+    """
     for note in notes:
-        if isinstance(note, UnreadableNote) or note.token != token:
+        if isinstance(note, UnreadableNote) or note.token != now.token:
             return Refuse(
-                f"it is not known whether a frame was written with token {token!r}: Kafka holds {note!r} where its "
+                f"it is not known whether a frame was written with token {now.token!r}: Kafka holds {note!r} where its "
                 "note should be\n\nhint: look into the output topics; then use another token to write the frame"
             )
-        if note.topic != topic:
+        if note.topic != now.topic:
             return Refuse(
-                f"token {token!r} was used to write to {note.topic or 'the topics of a column'}, and now for "
-                f"{topic or 'the topics of a column'}\n\nhint: every frame needs a token of its own, such as "
-                f"{token + '-' + (topic or 'all')!r}"
+                f"token {now.token!r} was used to write to {note.topic or 'the topics of a column'}, and now for "
+                f"{now.topic or 'the topics of a column'}\n\nhint: every frame needs a token of its own, such as "
+                f"{now.token + '-' + (now.topic or 'all')!r}"
+            )
+        if None not in (note.micro_batch, now.micro_batch) and note.micro_batch != now.micro_batch:
+            return Refuse(
+                f"token {now.token!r} was used in {note.micro_batch}, and now in {now.micro_batch}, whose rows may be "
+                "others. Leaving them out may lose rows, writing them may write rows twice\n\nhint: look into the "
+                "output topics; then use another token to write the frame. Give the rows of a query to the sink itself "
+                "(foreachBatch(sink), or @sink.batch), which compares source offsets"
             )
         return note
     return None

@@ -204,11 +204,16 @@ class MicroBatchRunner:
             )
         self.attempts.forget(work, BatchBroken("an earlier call failed"))
 
-    def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
-        """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
+    def write_frame(
+        self, frame: Any, topic: str | None, token: str | None, micro_batch: str | None = None
+    ) -> BatchProgress:
+        """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once.
+
+        micro_batch: whose function writes it.
+        """
         self._require(is_query=False, token=token)
         self.attempts.settle()
-        note = None if token is None else TokenNote(token, topic or self._settings.topic)
+        note = None if token is None else TokenNote(token, topic or self._settings.topic, micro_batch=micro_batch)
         if note is not None:
             self._warn_of_token_retention()
 
@@ -402,7 +407,7 @@ class MicroBatchRunner:
             identity = self.owner.begin()
         note: CommitNote | TokenNote | None = work.token
         if work.token is not None:
-            written = decide_token(self.owner.read_token_notes(work.token.token), work.token.token, work.token.topic)
+            written = decide_token(self.owner.read_token_notes(work.token.token), work.token)
             if isinstance(written, Refuse):
                 raise BatchRefused(written.reason)
             if written is not None:

@@ -24,14 +24,15 @@ QUERY, OTHER, DIGEST = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-42
 
 
 def test_the_note_of_a_token_survives_its_journey_and_is_told_from_others() -> None:
-    for topic in ("refunds", None):
-        note = TokenNote("2026-11-16", topic, 7)
+    for topic, micro_batch in (("refunds", None), (None, "micro-batch 7")):
+        note = TokenNote("2026-11-16", topic, 7, micro_batch)
         assert decode_token_note(encode_note(note)) == note
     for text in (
         "",
         "7",
         "{}",
         '{"fencepost":2,"token":"t","topic":null,"records":1}',
+        '{"fencepost":1,"token":"t","topic":null,"records":1,"micro_batch":1}',
         encode_note(CommitNote("q", 1, "d")),
     ):
         assert decode_token_note(text) == UnreadableNote(text)

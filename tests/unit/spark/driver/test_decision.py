@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets, SourceEnd
@@ -200,22 +202,32 @@ def test_the_shortest_retention_counts_and_one_that_a_broker_hides_is_not_known(
 
 
 def test_a_token_that_was_used_for_the_same_topic_writes_nothing_more() -> None:
-    note = TokenNote("today", "refunds", 7)
-    assert decide_token([], "today", "refunds") is None
-    assert decide_token([note, note], "today", "refunds") == note
+    note, now = TokenNote("today", "refunds", 7), TokenNote("today", "refunds")
+    assert decide_token([], now) is None
+    assert decide_token([note, note], now) == note
 
 
 def test_a_token_that_was_used_for_another_topic_is_refused_with_both() -> None:
-    refusal = decide_token([TokenNote("today", "refunds", 7)], "today", "audit")
+    refusal = decide_token([TokenNote("today", "refunds", 7)], TokenNote("today", "audit"))
     assert isinstance(refusal, Refuse)
     assert "token 'today' was used to write to refunds, and now for audit" in refusal.reason
     assert "'today-audit'" in refusal.reason
-    assert isinstance(decide_token([TokenNote("today", None, 7)], "today", "audit"), Refuse)
+    assert isinstance(decide_token([TokenNote("today", None, 7)], TokenNote("today", "audit")), Refuse)
 
 
 def test_a_note_that_is_not_that_of_the_token_is_refused() -> None:
     for note in (UnreadableNote("?"), TokenNote("yesterday", "refunds", 7)):
-        assert isinstance(decide_token([note], "today", "refunds"), Refuse)
+        assert isinstance(decide_token([note], TokenNote("today", "refunds")), Refuse)
+
+
+def test_a_token_of_another_micro_batch_is_refused_with_both() -> None:
+    note, same = TokenNote("batch 1", "refunds", 7, "one"), TokenNote("batch 1", "refunds", micro_batch="one")
+    assert decide_token([note], same) == note
+    for elsewhere in (replace(note, micro_batch=None), TokenNote("batch 1", "refunds")):
+        assert decide_token([note], elsewhere) == note, "outside a micro-batch the token alone counts"
+    refusal = decide_token([note], replace(same, micro_batch="another one"))
+    assert isinstance(refusal, Refuse)
+    assert "was used in one, and now in another one" in refusal.reason
 
 
 @pytest.mark.parametrize("source", [KAFKA, FILES], ids=["kafka", "files"])
