@@ -13,7 +13,8 @@ it:
     none                                           run a micro-batch that is younger than the retention minus one
                                                    hour (minus nothing if this run of the driver planned it), one of
                                                    this run where the retention is not known, and a micro-batch 0 of
-                                                   unknown age; else refuse
+                                                   unknown age; else refuse. Refuse one of an earlier run that was
+                                                   planned an hour from now or later
 
 A micro-batch that would run under another transactional.id or in another cluster than the checkpoint remembers is
 refused too, unless this run of the driver planned it: remembered.py.
@@ -85,7 +86,10 @@ def decide(
         age_ms = None if planned_ms is None else now_ms - planned_ms
         if note is None:
             is_new = is_of_this_sink and not was_registered_anew
-            decision = _without_note(batch_id, age_ms, retention_ms, is_new, _choice(batch_id))
+            if age_ms is not None and age_ms < -CLOCKS_DIFFER_MS and was_planned_before is not False:
+                decision = _of_the_future(batch_id, -age_ms)
+            else:
+                decision = _without_note(batch_id, age_ms, retention_ms, is_new, _choice(batch_id))
         else:
             decision = _by_note(note, batch_id, offsets, is_of_this_run, is_stateful)
     if decision is RUN and moved is not None and not is_of_this_run:
@@ -210,14 +214,23 @@ def _time(ms: int | None) -> str:
     )
 
 
+def _unknown(batch_id: int) -> str:
+    return f"it is not known whether micro-batch {batch_id} was committed: Kafka holds no commit note of this pipeline"
+
+
+def _of_the_future(batch_id: int, ahead_ms: int) -> Refuse:
+    return Refuse(
+        f"{_unknown(batch_id)}. By the clock of this machine it was planned {_duration(ahead_ms)} from now: this clock "
+        "is wrong, or that of an earlier driver was, so the note may have expired" + _choice(batch_id)
+    )
+
+
 def _without_note(
     batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, is_new: bool, choice: str
 ) -> Decision:
     if batch_id == 0 and offsets_age_ms is None:
         return RUN
-    unknown = (
-        f"it is not known whether micro-batch {batch_id} was committed: Kafka holds no commit note of this pipeline"
-    )
+    unknown = _unknown(batch_id)
     if offsets_age_ms is None:
         return Refuse(f"{unknown}, and the checkpoint does not say when the micro-batch was planned{choice}")
     if retention_ms is None and is_new:

@@ -177,6 +177,26 @@ def test_however_briefly_brokers_keep_notes_a_micro_batch_that_this_run_planned_
         )
 
 
+@pytest.mark.parametrize("retention_ms", [WEEK_MS, None])
+def test_without_a_note_a_micro_batch_of_an_earlier_run_whose_clock_was_far_ahead_is_refused(
+    retention_ms: int | None,
+) -> None:
+    for was_planned_before in (True, None):
+        said = reason(
+            decide_for(
+                None,
+                7,
+                age_ms=-8 * DAY_MS,
+                retention_ms=retention_ms,
+                is_new=True,
+                was_planned_before=was_planned_before,
+            )
+        )
+        assert "it was planned 8.0 days from now" in said
+    here = decide_for(None, 7, age_ms=-8 * DAY_MS, is_new=True, was_planned_before=False)
+    assert here is RUN, "this run planned it, so its clock has been set since"
+
+
 def test_where_notes_expire_within_the_hour_that_clocks_may_differ_a_micro_batch_of_an_earlier_run_is_refused() -> None:
     said = reason(decide_for(None, 0, age_ms=5 * MINUTE_MS, retention_ms=HOUR_MS))
     assert "planned 5 minutes ago, while the broker keeps offsets for 60 minutes" in said
