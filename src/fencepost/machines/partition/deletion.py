@@ -20,10 +20,11 @@ def delete_records(partition: Partition, offset: int) -> tuple[int, int]:
     if offset > log.start_offset:
         partition.save_snapshot()
         try:
+            address = log.address_of(offset)  # First, because the log's start cannot be moved back.
             log.advance_start(offset)
         except StorageFailed:
             return errors.KAFKA_STORAGE_ERROR, -1
-        partition.move_open_txns()
+        partition.move_open_txns(address)
         partition.advance()
     return errors.NONE, log.start_offset
 

@@ -473,12 +473,12 @@ class Partition:
             found = found + [a for a in self.unindexed if a.last_offset >= offset and a.first_offset < upper]
         return [(a.producer_id, a.first_offset) for a in found]
 
-    def move_open_txns(self) -> None:
+    def move_open_txns(self, start_address: int) -> None:
         """Kafka: the last stable offset is never before the log's start, even if a transaction began before it."""
         start = self.log.start_offset
         for producer_id, txn in self.producers.open_txns.items():
             if txn.first_offset < start:
-                self.producers.open_txns[producer_id] = OpenTxn(start, self.log.address_of(start))
+                self.producers.open_txns[producer_id] = OpenTxn(start, start_address)
 
     # Recovery.
 

@@ -34,7 +34,8 @@ def recover(
     partition = Partition(log, topic, index, leader_epoch)
     replay(partition, _load_snapshot(partition))
     partition.aborted_bytes = 0  # It counts from the start of the process.
-    partition.move_open_txns()
+    if partition.producers.open_txns:
+        partition.move_open_txns(log.address_of(log.start_offset))
     if now_ms is not None:
         partition.expire_producers(now_ms, producer_id_expiration_ms)
     oldest = partition.producers.oldest_txn()

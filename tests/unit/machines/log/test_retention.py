@@ -195,3 +195,20 @@ def test_a_disk_that_cannot_keep_the_new_start_refuses() -> None:
     write(partition, 5)
     assert delete_records(partition, 3) == (errors.KAFKA_STORAGE_ERROR, -1)
     assert partition.log.start_offset == 0
+
+
+def test_records_are_not_deleted_where_the_new_start_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transaction that began before the start has to move to it."""
+    partition, _ = new_partition()
+    partition.append(encode_batch([(b"k", b"v")] * 5, NOW, 7, 0, 0, transactional=True), NOW, verified=True)
+    write(partition, 5)
+
+    def fail(log: MemoryLog, offset: int) -> int:
+        raise StorageFailed("no descriptor left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(MemoryLog, "address_of", fail)
+        assert delete_records(partition, 7) == (errors.KAFKA_STORAGE_ERROR, -1)
+    assert (partition.log.start_offset, partition.last_stable_offset) == (0, 0)
+    assert delete_records(partition, 7) == (errors.NONE, 7)
+    assert partition.last_stable_offset == 7
