@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 from fencepost.broker.cluster import Cluster, Disk
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fencepost.server.control import Control
     from fencepost.server.metrics import MetricsServer
 
+DISK_THREADS = 4
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -74,7 +76,7 @@ class App:
         self.listeners: list[Listener] = []
         self._listeners_by_node: dict[int, Listener] = {}
         self._loop: asyncio.AbstractEventLoop
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
+        self._threads = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="fencepost-disk")
         self._denials: Denials
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
@@ -85,6 +87,14 @@ class App:
         """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
         began_ms = now_ms()
         self._loop = asyncio.get_running_loop()
+        # All of them now: a thread that cannot be started later, for a sync, would leave its caller without an answer.
+        all_there = Barrier(DISK_THREADS)
+        try:
+            for _ in range(DISK_THREADS):
+                self._threads.submit(all_there.wait)
+        except RuntimeError:
+            all_there.abort()  # Else those that have begun would keep the process from ending.
+            raise
         config = self.settings.config
         listeners = endpoints(config, self.settings.host, self.settings.port)
         self.doors = open_doors(listeners, config, self.settings.brokers, self.log.warning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -38,6 +39,40 @@ def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(
     else:
         assert died == []
         assert lines[-1].endswith("ERROR   ValueError: a bug")
+
+
+def test_a_broker_that_gets_no_more_threads_can_still_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        app = App(Settings(port=0), OperatorLog(Level.ERROR, lambda line: None))
+        await app.start()
+        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as system:
+            system.setattr(threading.Thread, "start", refuse)
+            app._defer(lambda: None, done.set_result)
+            assert await asyncio.wait_for(done, 60) is None
+        await app.stop()
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_does_not_get_all_its_threads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, left = threading.Thread.start, [1, 1]
+
+    def refuse_the_third(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    app = App(Settings(port=0), OperatorLog(Level.ERROR, lambda line: None))
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", refuse_the_third)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            asyncio.run(app.start())
+    app._threads.shutdown(wait=True)
 
 
 def test_a_broker_that_stops_itself_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
