@@ -367,6 +367,28 @@ def test_a_failed_sync_stops_the_process_and_answers_no_caller(tmp_path: Path) -
     folder.abandon()
 
 
+def test_a_document_that_was_replaced_and_not_synced_stops_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal would say that nothing has changed, but the next start finds the new document: without a topic that was
+    not deleted, it removes the topic's logs."""
+    folder = DataFolder(str(tmp_path))
+    folder.save_metadata(b"old")
+    fsync = os.fsync
+
+    def fail_for_directories(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(5, "Input/output error")
+        fsync(fd)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", fail_for_directories)
+        with pytest.raises(LogTailUnknown, match=r"sync failed: .*Input/output error.*fencepost\.metadata"):
+            folder.save_metadata(b"new")
+    assert folder.load_metadata() == b"new"
+    folder.close()
+
+
 def test_every_caller_that_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
     defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)

@@ -17,6 +17,10 @@ CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 _SMALL_BYTES, _LARGE_BYTES = 1 << 12, 1 << 20
 
 
+class NotDurable(OSError):
+    """The file was replaced, and it is unknown whether it will be after a power loss."""
+
+
 def replace_file(
     path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None, is_private: bool = False
 ) -> None:
@@ -24,7 +28,7 @@ def replace_file(
 
     Only its owner may read a private file.
 
-    Raises OSError, and then the old content is still there, unless the sync of the directory failed.
+    Raises OSError, and then the old content is still there; NotDurable if only the sync of the directory failed.
     """
     temporary = path + ".tmp"
     # Opened first, so that nothing has changed if no descriptor is left.
@@ -40,7 +44,10 @@ def replace_file(
                 os.unlink(temporary)
             raise
         if durable:
-            os.fsync(directory)
+            try:
+                os.fsync(directory)
+            except OSError as error:
+                raise NotDurable(error.errno, error.strerror, path) from error
     finally:
         if durable:
             os.close(directory)

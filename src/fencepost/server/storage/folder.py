@@ -30,6 +30,7 @@ from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
     START_OFFSETS_NAME,
     TOPIC_ID_NAME,
+    NotDurable,
     decode_topic_id,
     encode_leader_epochs,
     read_file,
@@ -301,6 +302,9 @@ class DataFolder:
     def save_metadata(self, document: bytes) -> None:
         try:
             self._document.save(document, at_half=partial(self._open_files.at, "metadata.save"))
+        except NotDurable as error:
+            # The next start may find the new document or the old one, and this process would go on with the old one.
+            raise LogTailUnknown(f"sync failed: {error}") from error
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
