@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The unit of work is a name that is looked up, which takes some microseconds.
 WORK_A_SLICE = 2000
 DESCRIBED_SETTINGS = 50
+READ_BATCH = 50
+WRITTEN_FILE = 50
 # Partitions that are created or deleted with one save of the cluster's document. A save syncs, so they are many.
 PARTITIONS_A_SAVE = 500
 # The next millisecond: the shell serves its connections first.

@@ -16,6 +16,7 @@ from fencepost.protocol.messages import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteGroupsRequest,
+    DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
@@ -24,6 +25,7 @@ from fencepost.protocol.messages import (
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
+    ListOffsetsRequest,
     MetadataRequest,
     OffsetCommitRequest,
     TxnOffsetCommitRequest,
@@ -114,6 +116,25 @@ QUESTIONS: dict[str, tuple[Message, int]] = {
     "DeleteGroups": (DeleteGroupsRequest(IDS), 2),
     "DescribeTransactions": (DescribeTransactionsRequest(IDS), 0),
     "DescribeConfigs": (DescribeConfigsRequest([Resource(2, name, None) for name in NAMES]), 4),
+    "DeleteRecords": (
+        DeleteRecordsRequest(
+            [
+                DeleteRecordsRequest.DeleteRecordsTopic(name, [DeleteRecordsRequest.DeleteRecordsPartition(0, -1)])
+                for name in NAMES
+            ],
+            1000,
+        ),
+        2,
+    ),
+    "ListOffsets by time": (
+        ListOffsetsRequest(
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(name, [ListOffsetsRequest.ListOffsetsPartition(0, timestamp=1)])
+                for name in NAMES
+            ]
+        ),
+        5,
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fencepost.broker.node import Context
+from fencepost.broker.slices import READ_BATCH, Sliced
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.list_offsets import offset_for
@@ -20,7 +21,7 @@ TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
 PartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def handle(ctx: Context, req: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(ctx: Context, req: ListOffsetsRequest) -> Sliced[ListOffsetsResponse]:
     read_committed = req.isolation_level == READ_COMMITTED
     times = Counter((topic.name, p.partition_index) for topic in req.topics for p in topic.partitions)
     responses = []
@@ -35,6 +36,7 @@ def handle(ctx: Context, req: ListOffsetsRequest) -> ListOffsetsResponse:
                 found[p.partition_index] = PartitionResponse(p.partition_index, errors.INVALID_REQUEST)
             else:
                 found[p.partition_index] = _find(ctx, topic.name, p, read_committed)
+                yield READ_BATCH if p.timestamp >= 0 else 1
         responses.append(TopicResponse(topic.name, list(found.values())))
     return ListOffsetsResponse(topics=responses)
 

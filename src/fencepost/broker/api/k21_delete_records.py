@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.broker.slices import WRITTEN_FILE, Sliced
 from fencepost.broker.topics import cleanup_policy
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.deletion import delete_records
@@ -14,11 +15,14 @@ PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
 NO_OFFSET = -1
 
 
-def handle(ctx: Context, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(ctx: Context, req: DeleteRecordsRequest) -> Sliced[DeleteRecordsResponse]:
     topics = []
     for wanted in req.topics:
         if ctx.may(Operation.DELETE, ResourceType.TOPIC, wanted.name):
-            results = [_delete(ctx, wanted.name, p.partition_index, p.offset) for p in wanted.partitions]
+            results = []
+            for p in wanted.partitions:
+                results.append(_delete(ctx, wanted.name, p.partition_index, p.offset))
+                yield WRITTEN_FILE
         else:
             error = errors.TOPIC_AUTHORIZATION_FAILED
             results = [PartitionResult(p.partition_index, NO_OFFSET, error) for p in wanted.partitions]
