@@ -28,6 +28,7 @@ from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.spark.task.run import write_rows
 from fencepost.spark.task.sender import WriteFailed
 from fencepost.testing import Broker
+from tests.e2e.spark.streams import wait_for
 
 OUTPUT = "out"
 TRANSACTIONAL_ID = "sparkless-1"
@@ -151,7 +152,19 @@ def sink_of(
     return ExactlyOnceSink(given, adopt=adopt, run_batch=run_batch, skip_batch=skip_batch, max_attempts=max_attempts)
 
 
-def use_transaction_version_1(broker: Broker) -> None:
-    update = UpdateFeaturesRequest.FeatureUpdateKey("transaction.version", 1, allow_downgrade=True, upgrade_type=2)
-    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+def use_transaction_version(servers: str, version: int) -> None:
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        "transaction.version", version, allow_downgrade=True, upgrade_type=1 if version == 2 else 2
+    )
+    with KafkaClient({"bootstrap.servers": servers}) as client:
         client.send(client.any_broker(), UpdateFeaturesRequest(60_000, [update]))
+    wait_for(lambda: has_transaction_version(servers, version))
+
+
+def has_transaction_version(servers: str, version: int) -> bool:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        return client.transaction_version == version
+
+
+def use_transaction_version_1(broker: Broker) -> None:
+    use_transaction_version(broker.bootstrap_servers, 1)
