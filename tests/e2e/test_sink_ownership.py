@@ -423,6 +423,43 @@ def test_a_commit_without_an_answer_is_looked_up_by_its_token(
     assert values(broker) == ["a", "b"]
 
 
+@pytest.fixture(params=["the answer is no answer", "the answer is lost"])
+def doubtful(broker: Broker, request: pytest.FixtureRequest) -> Callable[[], None]:
+    """The next commit is carried out, the driver does not learn it, and then it may not use its id any more."""
+
+    def arrange() -> None:
+        if request.param == "the answer is lost":
+            broker.faults.disconnect_on("EndTxn", at="reply", times=1)
+            broker.faults.inject_error("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", skip=1, times=None)
+        else:
+            broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+        broker.faults.inject_error("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", skip=1, times=None)
+
+    return arrange
+
+
+def test_a_commit_that_cannot_be_looked_up_is_not_reported_as_a_failure(
+    broker: Broker, jobs: Callable[..., int], doubtful: Callable[[], None]
+) -> None:
+    doubtful()
+    with pytest.raises(OutcomeUnknown, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        jobs(["a"], token=None)
+    assert values(broker) == ["a"]
+
+
+def test_a_micro_batch_whose_commit_cannot_be_looked_up_is_left_to_the_next_start(
+    broker: Broker, query: Query, doubtful: Callable[[], None]
+) -> None:
+    doubtful()
+    first, second = (sink_of(broker.bootstrap_servers, query.checkpoint) for _ in range(2))
+    with closing(first), pytest.raises(OutcomeUnknown, match="its outcome cannot be looked up"):
+        query.run(first, 0, ["a"])
+    broker.faults.clear()
+    with closing(second):
+        assert query.elsewhere().run(second, 0, ["a"]) == "skipped"
+    assert values(broker) == ["a"]
+
+
 def test_a_token_whose_transaction_was_aborted_is_not_used_up(broker: Broker, jobs: Callable[..., int]) -> None:
     broker.faults.inject_error("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=1)
     with pytest.raises(ClientError):

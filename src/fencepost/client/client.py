@@ -245,13 +245,18 @@ class KafkaClient:
         at_most: int | None = None,
         retry_also: frozenset[int] = frozenset(),
         deadline_s: float = DEFAULT_DEADLINE_S,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Send to the coordinator until it answers, and neither has moved nor asks for a retry."""
+        """Send to the coordinator until it answers, and neither has moved nor asks for a retry.
+
+        on_lost: called if an answer is lost. The coordinator may have served the request.
+        """
 
         def attempt() -> Any:
             try:
                 response = self.send(self.coordinator(key, key_type), request, at_most)
             except Unreachable:
+                on_lost()
                 self.forget_coordinator(key, key_type)
                 raise
             code = error_of(response)

@@ -281,19 +281,39 @@ class Transaction:
             self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
 
     def _ask_to_end(self, commit: bool, deadline_s: float) -> EndTxnResponse:
+        """Raises OutcomeUnknown if an answer was lost, and what comes after it does not tell either."""
+        unanswered = f"the {'commit' if commit else 'abort'} of `{self.transactional_id}` was not answered"
+        is_in_doubt = False
+
+        def doubt() -> None:
+            nonlocal is_in_doubt
+            is_in_doubt = True
+
+        def error_of(response: EndTxnResponse) -> int:
+            if response.error_code in BUSY:
+                doubt()  # The coordinator may be at work on the request that was sent before.
+            return int(response.error_code)
+
         try:
             response: EndTxnResponse = self._client.ask_coordinator(
                 self.transactional_id,
                 TRANSACTION,
                 EndTxnRequest(*self._identity, commit),
-                lambda r: int(r.error_code),
+                error_of,
                 at_most=5 if self.version is TV2 else 4,
                 retry_also=BUSY,
                 deadline_s=deadline_s,
+                on_lost=doubt,
             )
         except DeadlinePassed as e:
-            what = "commit" if commit else "abort"
-            raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
+            raise OutcomeUnknown(f"{unanswered}: {e}") from e
+        except ClientError as e:
+            if is_in_doubt:
+                raise OutcomeUnknown(f"{unanswered} at first, and then failed: {e}") from e
+            raise
+        if is_in_doubt and response.error_code:
+            code = response.error_code
+            raise OutcomeUnknown(f"{unanswered} at first, and then refused with {errors.name_of(code)} ({code})")
         return response
 
 

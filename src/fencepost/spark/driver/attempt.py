@@ -10,13 +10,13 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import Fenced
+from fencepost.client.failures import ClientError, Fenced, OutcomeUnknown
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
@@ -197,10 +197,12 @@ class Attempts:
                 else:
                     watch.finish()
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
-        except BaseException:
+        except BaseException as e:
             leases.break_transaction("the micro-batch is being aborted")
+            # An abort that fails must not hide that the commit may have succeeded.
+            hidden = (ClientError,) if isinstance(e, OutcomeUnknown) else ()
             # In the thread: after Ctrl-C the offsets may still be on their way, and the abort must not overtake them.
-            with used.waiting():
+            with used.waiting(), suppress(*hidden):
                 self._thread.submit(self._owner.abort).result()
             raise
         finally:

@@ -187,7 +187,8 @@ class TransactionOwner:
     def commit(self, topics: Collection[str], note: CommitNote | TokenNote | None) -> None:
         """Commit the records of these topics, and what `add_offsets` added.
 
-        Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
+        Raises BatchBroken if nothing was committed, and OutcomeUnknown if there is no note that would tell, or it
+        cannot be read now.
         """
         self._is_settled = False  # Also if it is interrupted after the answer, before the note is stored here.
         try:
@@ -217,7 +218,18 @@ class TransactionOwner:
 
     def _resolve(self, problem: OutcomeUnknown, note: CommitNote | TokenNote | None) -> None:
         """The commit has no clear answer. Take a new epoch, which ends any open transaction, and look for the note."""
-        found: Sequence[object] = self._renew()
+        try:
+            found: Sequence[object] = self._renew()
+        except ClientError as e:
+            if isinstance(e, Fenced) and note is not None:
+                raise  # The new owner of the id reads the note.
+            hint = (
+                "look into the output topics before you write these rows again"
+                if note is None
+                else "start it again: the note of the transaction tells whether it was committed"
+            )
+            why = str(e).partition("\n\n")[0]
+            raise OutcomeUnknown(f"{problem}; and its outcome cannot be looked up: {why}\n\nhint: {hint}") from e
         if note is None:
             raise problem
         if isinstance(note, TokenNote):
