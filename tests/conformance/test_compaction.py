@@ -221,7 +221,8 @@ def wait_until_clean(kafka: Kafka, topic: str, until: int) -> None:
     checkpoint = kafka.data / CLEAN_OFFSETS_NAME
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        found = decode_offsets(checkpoint.read_bytes() if checkpoint.exists() else None).get(f"{topic}-0", 0)
+        offsets = decode_offsets(checkpoint.read_bytes() if checkpoint.exists() else None) or {}
+        found = offsets.get(f"{topic}-0", 0)
         if found >= until:
             assert found == until
             return

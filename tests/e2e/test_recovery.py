@@ -130,7 +130,7 @@ class Left(NamedTuple):
 def await_recovery_point(data: Path, offset: int) -> None:
     """A thread of the broker stores it after a segment of `orders-0` is closed and synced."""
     deadline = time.monotonic() + TIMEOUT_S
-    while decode_offsets(read_file(str(data / RECOVERY_POINTS_NAME))).get("orders-0", 0) < offset:
+    while (decode_offsets(read_file(str(data / RECOVERY_POINTS_NAME))) or {}).get("orders-0", 0) < offset:
         assert time.monotonic() < deadline, f"no recovery point at {offset}"
         time.sleep(0.01)
 

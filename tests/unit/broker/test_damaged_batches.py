@@ -76,7 +76,12 @@ def partly_aborted(tmp_path: Path) -> FolderBroker:
     return broker
 
 
-def fetch(broker: FolderBroker, offset: int, isolation_level: int = READ_COMMITTED, max_bytes: int = 1 << 20) -> Any:
+def fetch(
+    broker: FolderBroker,
+    offset: int,
+    isolation_level: int = READ_COMMITTED,
+    max_bytes: int = 1 << 20,
+) -> Any:
     wanted = [
         FetchRequest.FetchPartition(i, fetch_offset=offset, partition_max_bytes=max_bytes) for i in range(PARTITIONS)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import struct
@@ -29,9 +30,11 @@ def open_log(folder: DataFolder, config: LogConfig = SMALL) -> FileLog:
     return folder.open_log("orders", 0, TOPIC_ID, config)
 
 
-def put(log: FileLog | MemoryLog, records: int = 1, timestamp: int = 0, value: bytes = b"value") -> bytes:
+def put(
+    log: FileLog | MemoryLog, records: int = 1, timestamp: int = 0, value: bytes = b"value", epoch: int = 0
+) -> bytes:
     base_offset = log.end_offset
-    batch = stamp(encode_batch([(None, value)] * records, timestamp), base_offset, 0)
+    batch = stamp(encode_batch([(None, value)] * records, timestamp), base_offset, epoch)
     log.append(batch, base_offset, base_offset + records - 1, timestamp)
     return batch
 
@@ -97,8 +100,64 @@ def test_files_that_changed_after_a_clean_stop_are_checked_all_the_same(tmp_path
     log = open_log(folder)
     assert log.end_offset == 2
     size = len(batches[0])
-    assert lines[0] == f"orders-0: has {3 * size - 1} bytes, the clean stop left {3 * size}: checked"
+    assert lines[0] == (
+        f"orders-0: has {3 * size - 1} bytes and a recovery point at 3, "
+        f"the clean stop left {3 * size}, up to offset 3: checked"
+    )
     assert lines[1].startswith(f"orders-0: cut {size - 1} bytes of ")
+    folder.close()
+
+
+@pytest.mark.parametrize("file", [".kafka_cleanshutdown", "recovery-point-offset-checkpoint"])
+def test_an_end_offset_that_a_clean_stop_noted_counts_only_if_both_notes_of_it_agree(file: str, tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    for _ in range(13):
+        put(log)
+    folder.close()
+    noted = (tmp_path / file).read_bytes()
+    damaged = re.sub(rb"(orders[- ]0) 13", rb"\1 03", noted)  # One bit.
+    assert damaged != noted
+    (tmp_path / file).write_bytes(damaged)
+    lines: list[str] = []
+    folder = DataFolder(str(tmp_path), report=lines.append)
+    assert open_log(folder).end_offset == 13, "no offset is given out twice"
+    assert [line.rpartition(", ")[2] for line in lines] in (["up to offset 3: checked"], ["up to offset 13: checked"])
+    folder.close()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"hello", b"0\n1\n3 0\n", b"0\n2\n1 0\n0 5\n", b"0\n1\nx 0\n"])
+def test_a_damaged_file_of_leader_epochs_is_made_again_from_the_log(content: bytes | None, tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    for number in range(6):
+        put(log, epoch=number // 2)
+    assert log.leader_epochs() == [(0, 0), (1, 2), (2, 4)]
+    folder.close()
+    path = tmp_path / "orders-0/leader-epoch-checkpoint"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    lines: list[str] = []
+    folder = DataFolder(str(tmp_path), report=lines.append)
+    found = open_log(folder).leader_epochs()
+    if content == b"0\n1\n3 0\n":
+        assert found == [(3, 0)], "it looks like another history"
+        return
+    assert found == [(0, 0), (1, 2), (2, 4)]
+    how = "missing" if content is None else "damaged"
+    assert lines == [f"orders-0: leader-epoch-checkpoint is {how}: made again from the log"]
+    folder.close()
+
+
+def test_a_damaged_file_of_offsets_is_reported(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    put(open_log(folder))
+    folder.close()
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"0\n1\nhello\n")
+    lines: list[str] = []
+    folder = DataFolder(str(tmp_path), report=lines.append)
+    assert lines == ["log-start-offset-checkpoint is damaged, its offsets are not used"]
     folder.close()
 
 

@@ -111,12 +111,13 @@ def encode_offsets(offsets: dict[str, int]) -> bytes:
     return encode_checkpoint(lines)
 
 
-def decode_offsets(content: bytes | None) -> dict[str, int]:
+def decode_offsets(content: bytes | None) -> dict[str, int] | None:
+    """None if the file is missing or damaged."""
     try:
-        lines = decode_checkpoint(content) or []
-        return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
+        lines = decode_checkpoint(content)
+        return None if lines is None else {f"{topic}-{index}": int(offset) for topic, index, offset in lines}
     except ValueError:
-        return {}
+        return None
 
 
 def encode_leader_epochs(epochs: list[tuple[int, int]]) -> bytes:

@@ -28,9 +28,11 @@ from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
+    RECOVERY_POINTS_NAME,
     START_OFFSETS_NAME,
     TOPIC_ID_NAME,
     NotDurable,
+    decode_offsets,
     decode_topic_id,
     encode_leader_epochs,
     read_file,
@@ -132,6 +134,10 @@ class DataFolder:
             for name in names
             if _LOG_DIRECTORY.fullmatch(name) and os.path.exists(f"{self.path}/{name}/{TOPIC_ID_NAME}")
         }
+        for name in (RECOVERY_POINTS_NAME, START_OFFSETS_NAME, CLEAN_OFFSETS_NAME):
+            content = read_file(f"{self.path}/{name}")
+            if content is not None and decode_offsets(content) is None and name not in changed:
+                self._report(f"{name} is damaged, its offsets are not used")
         self._begun_logs = BegunLogs(self.path, boot)
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
         self._document = Document(self.path)

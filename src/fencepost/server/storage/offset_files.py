@@ -26,7 +26,7 @@ from fencepost.server.storage.checkpoints import (
 
 
 def _read(path: str) -> dict[str, int]:
-    return {name: offset for name, offset in decode_offsets(read_file(path)).items() if offset}
+    return {name: offset for name, offset in (decode_offsets(read_file(path)) or {}).items() if offset}
 
 
 class OffsetsFile:

@@ -91,13 +91,14 @@ def open_file_log(
         return opening.begin_empty_log(topic_id)
     point = recovery_point or 0
     size = segments[-1].address + segments[-1].size
-    if trust is Trust.CLEAN and clean_end is not None and clean_end[1] == size:
+    # A clean stop notes the end offset twice, in files without checksums: they have to agree.
+    if trust is Trust.CLEAN and clean_end == (point, size):
         opening.put_indexes_in_place(segments, len(segments))
         end_offset = clean_end[0]
     else:
         if trust is Trust.CLEAN:
-            left = f"left {clean_end[1]}" if clean_end else "does not vouch for them"
-            opening.report(f"has {size} bytes, the clean stop {left}: checked")
+            left = f"left {clean_end[1]}, up to offset {clean_end[0]}" if clean_end else "does not vouch for them"
+            opening.report(f"has {size} bytes and a recovery point at {point}, the clean stop {left}: checked")
         checked_from = len(segments) - 1
         if trust is Trust.OTHER_BOOT:
             checked_from = max((i for i, s in enumerate(segments) if s.base_offset <= point), default=0)
