@@ -27,6 +27,7 @@ from fencepost.protocol.batch import (
     ATTRIBUTES_FIELD,
     BASE_OFFSET_FIELD,
     CHECKED_AT,
+    CRC_FIELD,
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA_FIELD,
@@ -226,6 +227,7 @@ class _Keys:
         """Collect the keys of some batches; return the offset after them. `until` becomes where the room ends."""
         last_offsets = self.last_offsets
         unpack = HEADER.unpack_from
+        view = memoryview(chunk)
         pos = 0
         offset = end
         while pos < len(chunk):
@@ -241,6 +243,9 @@ class _Keys:
             at = pos + HEADER_BYTES
             pos += _size_of(fields)
             offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD] + 1
+            if crc32c(view[start + CHECKED_AT : pos]) != fields[CRC_FIELD]:
+                self.unreadable.add(base_offset)  # It is kept as it is, and removes no earlier record.
+                continue
             if count == 1 and (attributes == 0 or (attributes == TRANSACTIONAL and self._aborted.is_empty)):
                 # As coordinators write them: one record. Only its key is decoded.
                 while at < pos and chunk[at] > 127:  # The record's length.
@@ -271,7 +276,7 @@ class _Keys:
                 if n % SLICE_RECORDS == SLICE_RECORDS - 1:
                     yield
         except Corrupt:
-            self.unreadable.add(header.base_offset)  # It is kept as it is, and removes no earlier record.
+            self.unreadable.add(header.base_offset)
 
 
 class _Round:
@@ -336,7 +341,11 @@ class _Round:
                 continue
             header = BatchHeader._make(fields)
             batch = chunk[start:pos]
-            if header.is_control:
+            kept: bytes | None
+            if crc32c(memoryview(batch)[CHECKED_AT:]) != header.crc:
+                kept = batch  # Damaged: to remove it, or to give it a new checksum, would hide that.
+                self._has_data.add(header.producer_id)  # So that its marker stays too.
+            elif header.is_control:
                 kept = self._sift_marker(header, batch, is_last, rewrite)
             else:
                 kept = yield from self._sift_data(header, batch, is_last)
@@ -415,8 +424,6 @@ class _Round:
             sets_horizon = has_tombstones and horizon_ms is None
             if len(kept) == header.record_count and not sets_horizon and (kept or is_needed):
                 return batch
-            if crc32c(memoryview(batch)[CHECKED_AT:]) != header.crc:
-                return batch  # Damaged: a new checksum would hide that.
             if kept:
                 return keep_records(header, payload, kept, self._horizon_ms if sets_horizon else None)
         except Corrupt:

@@ -13,7 +13,7 @@ from fencepost.machines.partition.deletion import delete_records
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import replay
 from fencepost.protocol import errors
-from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
+from fencepost.protocol.batch import assemble, decode_marker, encode_batch, encode_marker, stamp
 from fencepost.protocol.filtering import delete_horizon
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
@@ -390,3 +390,22 @@ def test_a_failing_disk_ends_the_round() -> None:
     with pytest.raises(StorageFailed):
         clean(partition)
     assert partition.log.clean_offset == 0
+
+
+def test_a_damaged_key_removes_no_record_of_another_key_and_the_damage_stays() -> None:
+    partition = new_partition()
+    log = partition.log
+    write(partition, (b"a", b"1"))
+    write(partition, (b"b", b"1"))
+    damaged = stamp(encode_batch([(b"c", b"2")], NOW), 2, 0).replace(b"\x02c", b"\x02a")  # One bit of the key.
+    log.append(damaged, 2, 2, NOW)
+    damaged_marker = bytearray(encode_marker(7, 0, True, 0, NOW, 3))
+    damaged_marker[-1] ^= 1
+    log.append(bytes(damaged_marker), 3, 3, NOW)
+    write(partition, (b"b", b"2"))
+    clean(partition)
+    assert stored(partition)[0] == (0, b"a", b"1")
+    data = log.read(0, 1 << 20, log.end_address)
+    assert damaged in data, "a reader must see that it is damaged"
+    assert bytes(damaged_marker) in data
+    assert (1, b"b", b"1") not in stored(partition)
