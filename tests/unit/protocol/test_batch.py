@@ -73,7 +73,7 @@ def patched(batch: bytes, at: int, layout: str, value: int) -> bytes:
 
 def test_the_positions_of_unpacked_fields_are_those_of_the_header() -> None:
     positions = {name: at for name, at in vars(batch_module).items() if name.endswith("_FIELD")}
-    assert len(positions) == 8
+    assert len(positions) == 9
     assert [name for name, at in positions.items() if name != f"{BatchHeader._fields[at].upper()}_FIELD"] == []
 
 

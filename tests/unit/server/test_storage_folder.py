@@ -373,7 +373,7 @@ def test_a_document_that_was_replaced_and_not_synced_stops_the_process(
     """A refusal would say that nothing has changed, but the next start finds the new document: without a topic that was
     not deleted, it removes the topic's logs."""
     folder = DataFolder(str(tmp_path))
-    folder.save_metadata(b"old")
+    folder.save_metadata(b'{"a": "old"}')
     fsync = os.fsync
 
     def fail_for_directories(fd: int) -> None:
@@ -384,8 +384,8 @@ def test_a_document_that_was_replaced_and_not_synced_stops_the_process(
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", fail_for_directories)
         with pytest.raises(LogTailUnknown, match=r"sync failed: .*Input/output error.*fencepost\.metadata"):
-            folder.save_metadata(b"new")
-    assert folder.load_metadata() == b"new"
+            folder.save_metadata(b'{"a": "new"}')
+    assert folder.load_metadata() == b'{"a": "new"\n}'
     folder.close()
 
 

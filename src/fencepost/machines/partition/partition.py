@@ -10,12 +10,11 @@ Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from fencepost.machines.log.damage import find_damage
+from fencepost.machines.log.damage import find_damage, whole_part
 from fencepost.machines.log.interface import AbortedTxn, HalfDone, Log, LogFenced, LogTailUnknown, StorageFailed
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.producers import (
@@ -35,10 +34,7 @@ from fencepost.machines.partition.verifications import Verifications
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,
-    HEADER_BYTES,
     LAST_OFFSET_DELTA_FIELD,
-    LEAST_LENGTH,
-    MAGIC,
     MAX_TIMESTAMP_FIELD,
     NO_TIMESTAMP,
     PREFIX_BYTES,
@@ -47,7 +43,6 @@ from fencepost.protocol.batch import (
     BatchHeader,
     Buffer,
     Part,
-    decode_header,
     encode_marker,
     encode_stored_record,
     is_writable,
@@ -67,8 +62,6 @@ DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 MAX_INT64 = 2**63 - 1
 
-
-_STEP = struct.Struct(">qi4xb")  # Base offset, length and magic.
 
 Hook = Callable[["Partition"], None]
 
@@ -494,18 +487,3 @@ class Partition:
 
 def _code_of(failure: StorageFailed) -> int:
     return errors.NOT_LEADER_OR_FOLLOWER if isinstance(failure, LogFenced) else errors.KAFKA_STORAGE_ERROR
-
-
-def whole_part(records: bytes) -> tuple[int, int]:
-    """The size of the batches up to the first one with a damaged header, and the offset after them."""
-    pos = last = 0
-    before = -1
-    size = len(records)
-    while size - pos >= HEADER_BYTES:
-        base_offset, length, magic = _STEP.unpack_from(records, pos)
-        end = pos + PREFIX_BYTES + length
-        if length < LEAST_LENGTH or end > size or magic != MAGIC or base_offset <= before:
-            break
-        before = base_offset
-        last, pos = pos, end
-    return pos, decode_header(records, last).last_offset + 1 if pos else 0

@@ -91,13 +91,15 @@ def open_file_log(
         return opening.begin_empty_log(topic_id)
     point = recovery_point or 0
     size = segments[-1].address + segments[-1].size
-    # A clean stop notes the end offset twice, in files without checksums: they have to agree.
-    if trust is Trust.CLEAN and clean_end == (point, size):
+    # A clean stop notes the end offset twice: they have to agree.
+    if trust is Trust.CLEAN and clean_end is not None and clean_end[:2] == (point, size):
         opening.put_indexes_in_place(segments, len(segments))
-        end_offset = clean_end[0]
+        end_offset = clean_end.end_offset
     else:
         if trust is Trust.CLEAN:
-            left = f"left {clean_end[1]}, up to offset {clean_end[0]}" if clean_end else "does not vouch for them"
+            left = "does not vouch for them"
+            if clean_end is not None:
+                left = f"left {clean_end.size_bytes}, up to offset {clean_end.end_offset}"
             opening.report(f"has {size} bytes and a recovery point at {point}, the clean stop {left}: checked")
         checked_from = len(segments) - 1
         if trust is Trust.OTHER_BOOT:
