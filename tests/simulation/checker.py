@@ -122,8 +122,19 @@ def check_nothing_is_open(cluster: Cluster) -> None:
 
 
 def check_epochs(where: TopicPartition, headers: Iterable[BatchHeader], grants: Iterable[Grant]) -> None:
-    fences = [(grant.producer_id, grant.epoch, grant.ends[where]) for grant in grants]
+    headers = list(headers)
     newest: dict[int, int] = {}
+    markers = {
+        (header.producer_id, header.producer_epoch): header.base_offset for header in headers if header.is_control
+    }
+    fences = [
+        (
+            grant.producer_id,
+            grant.epoch,
+            max(grant.ends[where], markers.get((grant.producer_id, grant.epoch), 0) if grant.is_before_markers else 0),
+        )
+        for grant in grants
+    ]
     for header in headers:
         if header.producer_id < 0:
             continue

@@ -60,11 +60,16 @@ class Attempt:
 
 @dataclass(slots=True)
 class Grant:
-    """An epoch that the broker gave out. After the offsets in `ends`, earlier epochs of the producer may not write."""
+    """An epoch that the broker gave out. After the offsets in `ends`, earlier epochs of the producer may not write.
+
+    `is_before_markers`: EndTxn gave it as soon as the outcome was decided, so a write of the ended transaction that was
+    on its way may still arrive. Its marker, which carries the new epoch, comes after it.
+    """
 
     producer_id: int
     epoch: int
     ends: dict[TopicPartition, int]
+    is_before_markers: bool = False
 
 
 @dataclass(slots=True)
@@ -138,7 +143,13 @@ class History:
     # --- answers of the broker --------------------------------------------------------------------------------
 
     def note_grant(
-        self, whose: str, instance: str, producer_id: int, epoch: int, ends: dict[TopicPartition, int]
+        self,
+        whose: str,
+        instance: str,
+        producer_id: int,
+        epoch: int,
+        ends: dict[TopicPartition, int],
+        is_before_markers: bool = False,
     ) -> None:
         """The broker gave a client this producer id and epoch."""
         known = self._id_of.setdefault(producer_id, whose)
@@ -149,7 +160,7 @@ class History:
             raise Violation(
                 "epoch reused", f"producer {producer_id} epoch {epoch} was given to {owner}, and now to {instance}"
             )
-        self.grants.append(Grant(producer_id, epoch, ends))
+        self.grants.append(Grant(producer_id, epoch, ends, is_before_markers))
 
     def note_offsets(self, group: str, offsets: dict[TopicPartition, int]) -> None:
         """The broker answered with these offsets of the group."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.machines.log.interface import LogConfig
-from fencepost.protocol.batch import BatchHeader, decode_header, encode_batch
+from fencepost.protocol.batch import BatchHeader, decode_header, encode_batch, encode_marker
 from fencepost.server.storage import DataFolder
 from tests.simulation import checker
 from tests.simulation.bugs import BUGS
@@ -155,6 +155,18 @@ def test_a_write_of_an_earlier_epoch_is_noticed_after_the_later_one_wrote_or_was
         checker.check_epochs(WHERE, [header(0, 7, 1), header(1, 7, 0)], [])
     with pytest.raises(Violation, match="fenced write"):
         checker.check_epochs(WHERE, [header(0, 7, 0), header(1, 7, 0)], [Grant(7, 1, {WHERE: 1})])
+
+
+def test_a_write_that_arrives_between_an_early_answer_to_end_txn_and_the_marker_is_of_the_ended_transaction() -> None:
+    """Seed 8686086: `fencepost.endtxn.reply=prepare` answers before the markers, as Apache Kafka does."""
+    early = [Grant(7, 1, {WHERE: 1}, is_before_markers=True)]
+    marker = decode_header(encode_marker(7, 1, False, 0, 1, 2))
+    checker.check_epochs(WHERE, [header(0, 7, 0), header(1, 7, 0), marker], early)
+    for headers in ([header(0, 7, 0), header(1, 7, 0)], [header(0, 7, 0), marker, header(3, 7, 0)]):
+        with pytest.raises(Violation, match="fenced write"):
+            checker.check_epochs(WHERE, headers, early)
+    with pytest.raises(Violation, match="fenced write"):
+        checker.check_epochs(WHERE, [header(0, 7, 0), header(1, 7, 0), marker], [Grant(7, 1, {WHERE: 1})])
 
 
 def test_a_producer_id_belongs_to_one_and_an_epoch_to_one_instance() -> None:

@@ -206,7 +206,8 @@ class World:
             if response.error_code == errors.NONE:
                 ends = {where: self.broker.end_of(where) for where in PLACES}
                 whose = request.transactional_id or call.who
-                self.history.note_grant(whose, call.who, response.producer_id, response.producer_epoch, ends)
+                is_early = isinstance(request, EndTxnRequest) and self.config["fencepost.endtxn.reply"] == "prepare"
+                self.history.note_grant(whose, call.who, response.producer_id, response.producer_epoch, ends, is_early)
         elif isinstance(request, OffsetFetchRequest):
             self.history.note_offsets(self.group, fetched_offsets(response))
 
