@@ -22,11 +22,16 @@ class FolderBroker(PureBroker):
     """Raises what the start of a process raises. `reports`: the lines that the start has for the operator's log."""
 
     def __init__(
-        self, path: Path, settings: Mapping[str, str] | None = None, missing: str = "refuse", now_ms: int = START_MS
+        self,
+        path: Path,
+        settings: Mapping[str, str] | None = None,
+        missing: str = "refuse",
+        now_ms: int = START_MS,
+        boot: str = "this boot",
     ) -> None:
         self.reports: list[str] = []
         self.folder = DataFolder(
-            str(path), boot=lambda: "this boot", report=self.reports.append, missing=missing, logs_in=logs_in
+            str(path), boot=lambda: boot, report=self.reports.append, missing=missing, logs_in=logs_in
         )
         storage: Any = self.folder
         try:
