@@ -44,18 +44,18 @@ def remove(folder: Path, file: str) -> Damage:
 # For each line of the list a damage that only this line allows, and how the process before it ended.
 TRIED = {
     "log-start-offset-checkpoint": (
-        "stop",
+        "kill",
         lambda folder: change(folder, "log-start-offset-checkpoint", b" 7\n", b" 3\n"),
     ),
     "leader-epoch-checkpoint": (
-        "stop",
+        "kill",
         lambda folder: change(folder, "orders-0/leader-epoch-checkpoint", b"1 3", b"1 2"),
     ),
     "base offset": (
         "stop",
         lambda folder: change(folder, f"orders-1/{0:020d}.log", bytes(7) + b"\4", bytes(6) + b"\1\4"),
     ),
-    "after a kill": ("kill", lambda folder: remove(folder, f"orders-0/{0:020d}.log")),
+    "The end, or all,": ("kill", lambda folder: remove(folder, f"orders-0/{0:020d}.log")),
 }
 
 
