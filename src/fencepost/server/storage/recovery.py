@@ -175,8 +175,6 @@ class _Opening:
         for suffix in SUFFIXES:
             if self._offsets[suffix] != bases:
                 left_over += [f"{base:020d}.{suffix}" for base in {*self._offsets[suffix]}.difference(bases)]
-        unused = {*self._offsets["txncheck"]}.difference(self._snapshots)
-        left_over += [f"{offset:020d}.txncheck" for offset in unused]
         for name in left_over:
             # By a process that was killed while it created a segment or replaced a file.
             os.unlink(f"{self.directory}/{name}")
