@@ -155,9 +155,12 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize(
+    ("number", "end"),
+    # After a kill, a damaged last batch may be a write that did not finish: it is cut off without asking.
+    [(3, "stop"), (9, "stop"), (3, "kill"), (8, "kill")],
+)
 @pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("number", [3, 9], ids=["in the middle", "the last one"])
 def test_a_changed_byte_of_a_coordinators_log_stops_the_start_until_the_loss_is_accepted(
     number: int, log: str, end: str, tmp_path: Path
 ) -> None:

@@ -140,7 +140,7 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int, cut: 
             os.fsync(fd)
         finally:
             os.close(fd)
-        kind = "damaged" if is_damage(segment, bad) else "torn"
+        kind = "damaged" if bad.is_whole or may_have_batch(segment, bad.position) else "torn"
         _write_note(log, name, path, kind, bad.position, size, end_offset, bad.why, cut)
         os.rename(path + ".tmp", path)
     except OSError:
@@ -152,10 +152,10 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int, cut: 
     return os.path.basename(path)
 
 
-def is_damage(segment: Segment, bad: BadBatch) -> bool:
-    """Whether this is no unfinished write: that is shorter than its header says, and nothing is behind it."""
+def may_have_batch(segment: Segment, position: int) -> bool:
+    """Whether there are whole batches from this position on."""
     try:
-        return bad.is_whole or any(True for _ in whole_batches(segment.read, bad.position, segment.size))
+        return any(True for _ in whole_batches(segment.read, position, segment.size))
     except TooManyHeaders:
         return True
 

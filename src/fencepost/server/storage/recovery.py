@@ -27,7 +27,7 @@ from fencepost.server.storage.checkpoints import (
     read_leader_epochs,
     write_leader_epochs,
 )
-from fencepost.server.storage.cuts import is_damage, keep_cut
+from fencepost.server.storage.cuts import keep_cut, may_have_batch
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch, Placed
 from fencepost.server.storage.last_stop import CleanEnd, Trust, checksum
@@ -213,8 +213,9 @@ class _Opening:
             if bad is None and index + 1 < len(segments) and end_offset != segments[index + 1].base_offset:
                 bad = BadBatch(segment.size, f"the next segment begins at offset {segments[index + 1].base_offset}")
             if bad is not None:
-                if recovery_point is None and self.config.keeps_state and is_damage(segment, bad):
-                    # A kill leaves no such batch, and without the later ones decided transactions would be open.
+                is_behind = index + 1 < len(segments) or may_have_batch(segment, bad.position + 1)
+                if recovery_point is None and self.config.keeps_state and is_behind:
+                    # A kill damages the last write only, and without the later ones decided transactions would be open.
                     self.proven_end = max(self.proven_end, end_offset + 1)
                 self.cut(segments, index, bad, end_offset)
                 break
