@@ -45,9 +45,10 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[:-3],
     "text": lambda content: b"not a checkpoint",
 }
+ENDLESS: dict[str, Callable[[bytes], bytes]] = {"without its last byte": lambda content: content[:-1]}
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", DAMAGES | ENDLESS)
 def test_a_start_offset_that_changed_is_refused_or_not_used(tmp_path: Path, damage: str) -> None:
     stopped(tmp_path)
     spoil(tmp_path / START_OFFSETS, damage)
@@ -57,6 +58,9 @@ def test_a_start_offset_that_changed_is_refused_or_not_used(tmp_path: Path, dama
     folder, log = opened(tmp_path, lines, missing="accept")
     assert (log.start_offset, log.end_offset) == (0, 20), "no record is hidden"
     assert lines == ["log-start-offset-checkpoint is not as the clean stop left it: not used"]
+    folder.abandon()
+    folder, log = opened(tmp_path, lines)
+    assert (log.start_offset, len(lines)) == (0, 1), "not after the next start either"
     folder.close()
 
 
@@ -110,6 +114,6 @@ def test_a_stop_of_an_earlier_version_is_trusted_without_checksums(tmp_path: Pat
 
 def spoil(path: Path, damage: str) -> None:
     content = path.read_bytes()
-    spoilt = DAMAGES[damage](content)
+    spoilt = (DAMAGES | ENDLESS)[damage](content)
     assert spoilt != content
     path.write_bytes(spoilt)

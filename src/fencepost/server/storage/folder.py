@@ -153,8 +153,10 @@ class DataFolder:
             self._unopened &= survey.ends.keys()
             sync_directory(self.path)  # Before the document is saved again, and the next start would remove them.
             self._losses.accept_older_copy(self._older_copy, strays)
-        for name in changed:
-            self._report(f"{name} is not as the clean stop left it: not used")
+        for name, offsets in zip(CHECKED, (self._start_offsets, self._clean_offsets), strict=True):
+            if name in changed:
+                self._report(f"{name} is not as the clean stop left it: not used")
+                offsets.replace()
         if last_stop.is_damaged:
             self._report(f"{CLEAN_NAME} is not as the clean stop left it: the logs are checked as after a kill")
         if last_stop.trust is Trust.OTHER_BOOT:

@@ -56,8 +56,12 @@ class OffsetsFile:
         """Raises OSError, and then the name may still be in the file."""
         self.forget(name)
         if name in self._in_file:
-            replace_file(self._path, encode_offsets(self._offsets), durable=True)
-            self._in_file = set(self._offsets)
+            self.replace()
+
+    def replace(self) -> None:
+        """Have the file say what the memory does, durably. Raises OSError."""
+        replace_file(self._path, encode_offsets(self._offsets), durable=True)
+        self._in_file = set(self._offsets)
 
 
 class RecoveryPoints:
