@@ -87,6 +87,7 @@ fast-tests: $(STAMPS)/env
 bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks --results docs/benchmarks.json
 	@$(BIN)/python -m benchmarks.ids --results docs/benchmarks.json
+	@$(BIN)/python -m benchmarks.partitions --results docs/benchmarks.json
 	@$(BIN)/python -m benchmarks.report
 	@$(BIN)/python -m benchmarks.spark_sink
 

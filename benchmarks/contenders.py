@@ -171,7 +171,9 @@ def contender(
             server.start()
         else:
             data = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
-            broker = (Broker if kind == FENCEPOST else OtherVersion)(data=data, settings=settings, topics=topics)
+            broker = (Broker if kind == FENCEPOST else OtherVersion)(
+                data=data, settings=settings, topics=topics, start_timeout_s=PATIENCE_S
+            )
             if isinstance(broker, OtherVersion):
                 assert other is not None, "which other version?"
                 broker.source = other

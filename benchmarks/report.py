@@ -41,6 +41,12 @@ NAMES = {
     "commit_cpu_us": "broker CPU, us per transaction",
     "clean_s": "ready after a clean stop, s",
     "killed_s": "ready after kill -9, s",
+    "clean_cpu_s": "CPU time of it, s",
+    "killed_cpu_s": "CPU time after kill -9, s",
+    "empty_clean_s": "empty: ready after a clean stop, s",
+    "empty_clean_cpu_s": "empty: CPU time of it, s",
+    "empty_killed_s": "empty: ready after kill -9, s",
+    "empty_killed_cpu_s": "empty: CPU time after kill -9, s",
     "memory_after_start_mb": "memory after the start, MB",
 }
 LATENCY = ("transactions-1", "transactions-8", "commit-to-consumer")
@@ -234,6 +240,30 @@ def ids(results: Results) -> Iterator[str]:
     return table(["", *(head(*column) for column in columns)], rows)
 
 
+def partitions(results: Results) -> Iterator[str]:
+    """Starts, by the number of partitions, and the CPU time that the process had used when it was ready."""
+    figures = ("empty_clean", "empty_killed", "clean", "killed")
+    head = [
+        "partitions",
+        "",
+        "empty, after a clean stop, s (CPU time, s)",
+        "empty, after kill -9",
+        "a record in each, after a clean stop",
+        "a record in each, after kill -9",
+        "memory then, MB",
+    ]
+
+    def row(name: str, kind: str) -> list[str]:
+        found = results.of(name, kind)
+        starts = [(median(found, f"{figure}_s"), median(found, f"{figure}_cpu_s")) for figure in figures]
+        shown = [MISSING if not took else f"{number(took)} ({number(cpu_s)})" for took, cpu_s in starts]
+        memory = number(median(found, "memory_after_start_mb"))
+        return [f"{int(name.partition('-')[2]):,}", TITLES[kind], *shown, memory]
+
+    names = [name for name in results.cases if name.startswith("partitions-") and name.count("-") == 1]
+    return table(head, (row(name, kind) for name in names for kind in (KAFKA, FENCEPOST)))
+
+
 def setting(results: Results) -> Iterator[str]:
     """Where and when it was measured, and whether the machine was idle."""
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
@@ -254,7 +284,7 @@ def setting(results: Results) -> Iterator[str]:
 
 
 BLOCKS: dict[str, Callable[[Results], Iterator[str]]] = {
-    each.__name__: each for each in (setting, goals, throughput, cpu, latency, life, sizes, growth, ids)
+    each.__name__: each for each in (setting, goals, throughput, cpu, latency, life, sizes, growth, ids, partitions)
 }
 
 
