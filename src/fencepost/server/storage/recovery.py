@@ -377,7 +377,9 @@ class _Opening:
             if changed is None:
                 return snapshots
             path = segments[changed].indexes.txns.path
-            self.report(f"{os.path.basename(path)} is not as it was at offset {newest}: made again from the log")
+            # An earlier version notes none.
+            found = "has no checksum" if noted is None else f"is not as it was at offset {newest}"
+            self.report(f"{os.path.basename(path)} {found}: made again from the log")
             self.drop_snapshots_above(segments[changed].base_offset)
             for segment in segments[changed:]:
                 segment.indexes.txns.truncate(0)
