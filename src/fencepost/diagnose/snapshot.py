@@ -34,6 +34,11 @@ def is_coordinated(txn: DescribedTxn | None, where: NamedPartition) -> bool:
     return txn is not None and is_open(txn.state) and where in txn.partitions
 
 
+def is_out_of_sight(txn: DescribedTxn) -> bool:
+    """Whether a transaction is open on partitions that this user may not see: the coordinator leaves them out."""
+    return txn.state == ONGOING.kafka_name and not txn.partitions
+
+
 class OpenTxn(NamedTuple):
     """A transaction that is open on a partition; equal in two answers of the leader if it stayed open in between."""
 

@@ -115,6 +115,22 @@ def test_a_transaction_whose_id_the_user_may_not_see_is_not_taken_for_one_that_h
     assert len(read_all(kafka.bootstrap_servers, ["payments"])) == 1
 
 
+def test_a_hang_on_a_topic_that_the_user_may_not_see_is_not_an_all_clear(
+    kafka: GuardedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kafka.bootstrap_servers, "secret", 1)
+    write_unknown(kafka.bootstrap_servers, "secret", "secret-1", Identity(4712, 0))
+    producer = producer_of(kafka.bootstrap_servers, "secret-2")
+    write(producer, "secret", "half a secret", partitions=(0,))
+    # Everything about `orders`, which is all that alice knows.
+    with granted(kafka, Grant("topic", "orders", "Read"), STATE_TOPIC, EVERY_ID):
+        for command in ("hanging", "lso"):
+            assert as_alice(kafka, "txn", command) == Unanswered.exit_code
+            said = capsys.readouterr().err
+            assert "topics may be hidden from this user, and `secret-2` is open there: DESCRIBE on all topics" in said
+    producer.abort_transaction(TIMEOUT_S)
+
+
 def test_the_workbench_says_what_this_user_may_not_know(kafka: GuardedKafka) -> None:
     settings = [word for name, value in kafka.settings().items() for word in ("--set", f"{name}={value}")]
     with web_server(None, *settings) as server, server.events("/") as events:

@@ -25,6 +25,8 @@ PARTITIONS_PER_REQUEST = 2000
 FETCH_BYTES = 4 << 20
 FETCH_WAIT_MS = 500
 EMPTY_FETCHES = 5
+# Asked about to learn what this user may see. The hyphen keeps it apart from the prefixes that users are given.
+UNUSED_TOPIC = "-which-topics-may-this-user-see"
 NAMES_IN_FETCH = 12  # Later versions name topics by their id.
 
 V = TypeVar("V")
@@ -40,6 +42,22 @@ def partitions_of(client: KafkaClient, topics: Iterable[str] | None = None) -> l
             detail = f"it does not exist; did you mean {near[0]}?" if near else "it does not exist"
             raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", detail)
     return [NamedPartition(t.name, i) for t in sorted(found.values()) for i in range(len(t.leaders))]
+
+
+def why_topics_are_hidden(client: KafkaClient) -> BrokerError | None:
+    """Why `partitions_of` may have left out topics; None if this user may see every topic. Raises ClientError.
+
+    The answer about all topics omits, without an error, those that a user may not see. The one about a named topic
+    checks the permission before it looks for the topic, so a name that no topic has tells whether the permission is
+    for all topics. It does not tell of a single topic that an ACL denies.
+    """
+    try:
+        client.refresh([UNUSED_TOPIC])
+    except BrokerError as e:
+        if e.code not in errors.DENIALS:
+            raise
+        return BrokerError(e.code, "DESCRIBE on all topics")
+    return None
 
 
 def list_offsets(

@@ -13,7 +13,7 @@ from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.note_groups import is_note_group
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import collect_ends, collect_hanging, collect_lso
+from fencepost.diagnose.collect.partitions import collect_ends, collect_lso, hanging_on
 from fencepost.diagnose.collect.state_log import Progress, StateMemory, no_progress, read_state_memory
 from fencepost.diagnose.collect.transactions import collect_txns
 from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
@@ -43,7 +43,8 @@ def collect_doctor(
     LONGEST_PAUSE_MS.
     """
     problems: list[str] = []
-    lso, hanging, txns = collect_lso(client), collect_hanging(client), collect_txns(client)
+    lso = collect_lso(client)
+    hanging, txns = hanging_on(client, lso.ends), collect_txns(client)
     layout: TopicLayout | None = None
     try:
         layout = describe_layouts(client, [TXN_TOPIC]).get(TXN_TOPIC)

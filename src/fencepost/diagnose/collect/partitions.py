@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import replace
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Producer
@@ -14,6 +15,7 @@ from fencepost.client.admin.partitions import (
     list_offsets,
     partitions_of,
     read_batches,
+    why_topics_are_hidden,
 )
 from fencepost.client.admin.transactions import (
     describe_rpcs,
@@ -36,9 +38,12 @@ from fencepost.diagnose.snapshot import (
     ProducersSnapshot,
     first_open,
     is_coordinated,
+    is_out_of_sight,
     uncoordinated,
     without,
 )
+from fencepost.diagnose.words import listed
+from fencepost.machines.txn.states import ONGOING
 from fencepost.protocol import errors
 
 
@@ -46,6 +51,7 @@ def collect_lso(
     client: KafkaClient, topics: Iterable[str] | None = None, with_groups: bool = True, partition: int | None = None
 ) -> LsoSnapshot:
     """How far readers get in each partition, the transactions that readers wait for, and the groups that wait."""
+    hidden = _hidden_topics(client) if topics is None else []
     ends = ends_of(client, _places(client, topics, partition))
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
@@ -70,8 +76,24 @@ def collect_lso(
         groups=groups.found,
         warnings=tuple(groups.problems),
         unanswered_coordinators=unanswered,
-        problems=(*ends.problems, *producers.problems),
+        problems=(*hidden, *ends.problems, *producers.problems),
     )
+
+
+def _hidden_topics(client: KafkaClient) -> list[str]:
+    """Why there may be more topics than the cluster names, with the ids that are open on such topics."""
+    try:
+        refusal = why_topics_are_hidden(client)
+        if refusal is None:
+            return []
+        open_ = list_transactions(client, [ONGOING.kafka_name]).found.values()
+        described = describe_transactions(client, {txn.transactional_id: txn.coordinator for txn in open_}).found
+    except ClientError as e:
+        return [f"it is not known whether this user may see every topic: {e}"]
+    holders = sorted(f"`{txn.transactional_id}`" for txn in described.values() if is_out_of_sight(txn))
+    verb = "is" if len(holders) == 1 else "are"
+    what = "topics may be hidden from this user" + (f", and {listed(holders)} {verb} open there" if holders else "")
+    return [f"{what}: {refusal}"]
 
 
 def settled_since(client: KafkaClient, suspects: Set[OpenTxn], txns: Mapping[int, DescribedTxn]) -> set[OpenTxn]:
@@ -189,7 +211,13 @@ def collect_hanging(
     client: KafkaClient, topics: Iterable[str] | None = None, partition: int | None = None
 ) -> HangingSnapshot:
     """The transactions that are open on partitions, the answers of their coordinators, and what is open after that."""
-    ends = ends_of(client, _places(client, topics, partition))
+    hidden = _hidden_topics(client) if topics is None else []
+    found = hanging_on(client, _places(client, topics, partition))
+    return replace(found, problems=(*hidden, *found.problems))
+
+
+def hanging_on(client: KafkaClient, partitions: Collection[NamedPartition]) -> HangingSnapshot:
+    ends = ends_of(client, partitions)
     before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
     txns, unanswered = txns_of(client, before.found)
     after = describe_producers(

@@ -19,6 +19,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,
     diagnose_hangs,
+    diagnose_out_of_sight,
     diagnose_pending,
     diagnose_stalls,
     diagnose_timeouts,
@@ -44,6 +45,7 @@ CHECKS: tuple[Callable[[DoctorSnapshot], list[DoctorFinding]], ...] = (
 )
 CHECKS_BY_AGE: tuple[Callable[[DoctorSnapshot, int], list[DoctorFinding]], ...] = (
     diagnose_stalls,
+    diagnose_out_of_sight,
     diagnose_groups,
     diagnose_pending,
 )

@@ -13,7 +13,7 @@ from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging
 from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
-from fencepost.diagnose.snapshot import is_decided, is_open
+from fencepost.diagnose.snapshot import is_decided, is_open, is_out_of_sight
 from fencepost.diagnose.txns import age_of, share_of_timeout
 from fencepost.diagnose.words import duration, listed, percent
 
@@ -48,6 +48,28 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
         )
         for pin in diagnose_lso(snapshot.lso, max_age_ms).late
         if not pin.is_orphan
+    ]
+
+
+def diagnose_out_of_sight(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
+    """Open transactions on topics that this user may not see: no other check knows whether readers wait for them."""
+    ages_ms = {
+        txn.transactional_id: age_of(txn, snapshot.now_ms) or 0
+        for txn in snapshot.txns.described.values()
+        if is_out_of_sight(txn)
+    }
+    return [
+        DoctorFinding(
+            check="out-of-sight",
+            severity=Severity.PROBLEM,
+            summary=f"`{transactional_id}` is open for {duration(age_ms)}, on partitions that this user may not see",
+            detail="Readers of these partitions may wait for it: DESCRIBE on their topics is missing.",
+            command=command("txn", "explain", transactional_id),
+            transactional_ids=(transactional_id,),
+            age_ms=age_ms,
+        )
+        for transactional_id, age_ms in ages_ms.items()
+        if age_ms > max_age_ms
     ]
 
 

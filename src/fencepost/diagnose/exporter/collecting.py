@@ -13,7 +13,7 @@ from fencepost import __version__
 from fencepost.client.admin.answers import DescribedTxn
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.partitions import collect_hanging, collect_lso
+from fencepost.diagnose.collect.partitions import collect_lso, hanging_on
 from fencepost.diagnose.collect.transactions import collect_txns
 from fencepost.diagnose.exporter.families import CollectorStatus, reading_families, status_families
 from fencepost.diagnose.exporter.reading import ExporterReading, fencings_between
@@ -28,9 +28,10 @@ STOP_TIMEOUT_S = 1.0
 def collect_reading(client: KafkaClient) -> ExporterReading:
     """One look at the cluster. Raises ClientError if it cannot be reached."""
     topics = client.refresh([TXN_TOPIC])
+    lso = collect_lso(client)
     return ExporterReading(
-        lso=collect_lso(client),
-        hanging=collect_hanging(client),
+        lso=lso,
+        hanging=hanging_on(client, lso.ends),
         txns=collect_txns(client),
         coordinators=topics[TXN_TOPIC].leaders if TXN_TOPIC in topics else (),
         ends_bump_epochs=client.transaction_version.bumps_epoch,
