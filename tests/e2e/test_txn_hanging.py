@@ -303,6 +303,8 @@ def test_a_member_without_a_committed_offset_is_named_by_every_command(
         assert (here["is_waiting"], here["waits_for"]["transactional_id"]) == (True, transactional_id)
         listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
         assert (listed[group_id]["waiting_count"], listed[group_id]["pending_count"]) == (1, 0)
+        assert (listed[group_id]["lag_to_high_watermark"], listed[group_id]["unknown_count"]) == (None, 1)
+        assert "unknown" in run("group", "list", "--waiting").out
         assert group_id in [g["group_id"] for g in run("txn", "lso", topic, "--json").document["groups"]]
         explained = run("txn", "explain", transactional_id).out
         assert f"`{group_id}`: {topic}-0 (no committed offset)" in explained

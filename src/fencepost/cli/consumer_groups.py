@@ -110,6 +110,7 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
 
 def list_text(document: GroupList) -> Iterator[Block]:
     from fencepost.cli.output import Paragraph, Table
+    from fencepost.cli.txn.text import lag_text
     from fencepost.counting import counted
 
     yield Table(
@@ -120,7 +121,8 @@ def list_text(document: GroupList) -> Iterator[Block]:
         [
             (
                 *(row.group_id, row.state, row.protocol, row.partition_count, row.waiting_count, row.pending_count),
-                *(row.lag_to_lso, row.lag_to_high_watermark, row.coordinator),
+                *(lag_text(row.lag_to_lso, row.unknown_count), lag_text(row.lag_to_high_watermark, row.unknown_count)),
+                row.coordinator,
             )
             for row in document.groups
         ],
@@ -133,6 +135,7 @@ def list_text(document: GroupList) -> Iterator[Block]:
 
 def description_text(document: GroupDescription) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph, Table
+    from fencepost.cli.txn.text import lag_text
     from fencepost.client.admin.answers import NamedPartition
 
     yield Fields(
@@ -144,8 +147,8 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
             ("assignor", document.assignor),
             ("epoch", document.epoch),
             ("members", len(document.members)),
-            ("lag to LSO", document.lag_to_lso),
-            ("lag to high watermark", document.lag_to_high_watermark),
+            ("lag to LSO", lag_text(document.lag_to_lso, document.unknown_count)),
+            ("lag to high watermark", lag_text(document.lag_to_high_watermark, document.unknown_count)),
         ]
     )
     if document.members:
@@ -167,7 +170,7 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
             [
                 (
                     *(NamedPartition(p.topic, p.partition), p.committed_offset, p.last_stable_offset),
-                    *(p.high_watermark, p.lag_to_lso, p.lag_to_high_watermark),
+                    *(p.high_watermark, lag_text(p.lag_to_lso), lag_text(p.lag_to_high_watermark)),
                     *("yes" if p.is_pending else "no", _waits_for(p)),
                 )
                 for p in document.partitions

@@ -8,7 +8,7 @@ committed offset waits, too: whichever end it began at, it began at the LSO or b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
@@ -38,16 +38,36 @@ class AffectedGroup:
     """A consumer group that waits for a transaction, with the partitions where it does."""
 
     group_id: str
-    lag_to_lso: int
-    lag_to_high_watermark: int
+    # The sums of the lags that are known; None: not known.
+    lag_to_lso: int | None
+    lag_to_high_watermark: int | None
+    # Of its partitions, those whose lag is not known: the sums lack them.
+    unknown_count: int
     partitions: tuple[AffectedPartition, ...]
 
 
 def lags(offset: int | None, ends: Ends | None) -> tuple[int | None, int | None]:
-    """How many offsets a reader at `offset` is behind the last stable offset, and behind the high watermark."""
+    """How many offsets a reader at `offset` is behind the last stable offset, and behind the high watermark.
+
+    None: not known. A reader without a committed offset may have begun anywhere, unless there has been no record yet.
+    """
+    if ends is not None and ends.high_watermark == 0:
+        return 0, 0
     if offset is None or ends is None:
         return None, None
     return max(ends.last_stable_offset - offset, 0), max(ends.high_watermark - offset, 0)
+
+
+def total(lags: Iterable[int | None]) -> int | None:
+    """The sum of the lags that are known; None if it would be 0 only because the others are unknown."""
+    all_ = list(lags)
+    known = sum(lag for lag in all_ if lag is not None)
+    return known if known or None not in all_ else None
+
+
+def by_lag(lag: int | None) -> float:
+    """For an order by lag: one that is not known may be any, so it is the largest."""
+    return float("inf") if lag is None else lag
 
 
 def is_behind(offset: int | None, ends: Ends | None) -> bool:
@@ -75,12 +95,13 @@ def affected_groups(
         if partitions:
             affected = AffectedGroup(
                 group_id=group_id,
-                lag_to_lso=sum(p.lag_to_lso or 0 for p in partitions),
-                lag_to_high_watermark=sum(p.lag_to_high_watermark or 0 for p in partitions),
+                lag_to_lso=total(p.lag_to_lso for p in partitions),
+                lag_to_high_watermark=total(p.lag_to_high_watermark for p in partitions),
+                unknown_count=sum(p.lag_to_lso is None for p in partitions),
                 partitions=tuple(partitions),
             )
             found.append(affected)
-    return tuple(sorted(found, key=lambda group: (-group.lag_to_high_watermark, group.group_id)))
+    return tuple(sorted(found, key=lambda group: (-by_lag(group.lag_to_high_watermark), group.group_id)))
 
 
 def _affected(where: NamedPartition, at: GroupOffset, ends: Ends | None) -> AffectedPartition:

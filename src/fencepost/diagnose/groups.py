@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset
-from fencepost.diagnose.affected import home_of, is_behind, lags
+from fencepost.diagnose.affected import by_lag, home_of, is_behind, lags, total
 from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso, lso_row
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
 
@@ -22,8 +22,10 @@ class GroupRow:
     partition_count: int
     waiting_count: int
     pending_count: int
-    lag_to_lso: int
-    lag_to_high_watermark: int
+    # The sums of the lags that are known (None: not known), and the number of partitions whose lag is not known.
+    lag_to_lso: int | None
+    lag_to_high_watermark: int | None
+    unknown_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,10 @@ class GroupDescription:
     coordinator: int
     assignor: str | None
     epoch: int | None
-    lag_to_lso: int
-    lag_to_high_watermark: int
+    # As in GroupRow.
+    lag_to_lso: int | None
+    lag_to_high_watermark: int | None
+    unknown_count: int
     members: tuple[MemberRow, ...]
     partitions: tuple[GroupPartition, ...]
     # The oldest transaction where offsets of the group are in one; until it ends, a new member may be unable to start.
@@ -95,11 +99,14 @@ def diagnose_groups(snapshot: GroupsSnapshot, only_waiting: bool = False) -> Gro
             partition_count=len(offsets),
             waiting_count=sum(is_behind(at.offset, snapshot.ends.get(where)) for where, at in offsets.items()),
             pending_count=sum(at.is_pending for at in offsets.values()),
-            lag_to_lso=sum(to_lso or 0 for to_lso, _ in behind),
-            lag_to_high_watermark=sum(to_end or 0 for _, to_end in behind),
+            lag_to_lso=total(to_lso for to_lso, _ in behind),
+            lag_to_high_watermark=total(to_end for _, to_end in behind),
+            unknown_count=sum(to_lso is None for to_lso, _ in behind),
         )
         rows.append(row)
-    rows.sort(key=lambda row: (-row.waiting_count, -row.pending_count, -row.lag_to_high_watermark, row.group_id))
+    rows.sort(
+        key=lambda row: (-row.waiting_count, -row.pending_count, -by_lag(row.lag_to_high_watermark), row.group_id)
+    )
     kept = [row for row in rows if row.waiting_count or row.pending_count or not only_waiting]
     return GroupList(
         now_ms=snapshot.now_ms,
@@ -125,8 +132,9 @@ def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:
         coordinator=group.coordinator,
         assignor=described.assignor or None if described is not None else None,
         epoch=described.epoch if described is not None else None,
-        lag_to_lso=sum(p.lag_to_lso or 0 for p in partitions),
-        lag_to_high_watermark=sum(p.lag_to_high_watermark or 0 for p in partitions),
+        lag_to_lso=total(p.lag_to_lso for p in partitions),
+        lag_to_high_watermark=total(p.lag_to_high_watermark for p in partitions),
+        unknown_count=sum(p.lag_to_lso is None for p in partitions),
         members=tuple(
             MemberRow(
                 member_id=m.member_id,

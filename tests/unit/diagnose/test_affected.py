@@ -7,11 +7,12 @@ import pytest
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset, ListedGroup
 from fencepost.diagnose.affected import affected_groups, is_behind
-from fencepost.diagnose.groups import diagnose_groups
-from fencepost.diagnose.snapshot import GroupsSnapshot
+from fencepost.diagnose.groups import diagnose_group, diagnose_groups
+from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, LsoSnapshot
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, ends
 
 LOGS = NamedPartition("logs", 0)
+NEW = NamedPartition("new", 0)
 ENDS = {ORDERS: ends(40, 90), PAYMENTS: ends(7, 8), LOGS: ends(10, 10)}
 
 
@@ -82,3 +83,44 @@ def test_groups_that_wait_are_listed_first() -> None:
     ]
     waiting = diagnose_groups(snapshot, only_waiting=True)
     assert ([row.group_id for row in waiting.groups], waiting.total) == (["b"], 3)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "to_lso", "to_end", "unknown_count"),
+    [
+        ({ORDERS: None}, None, None, 1),
+        ({ORDERS: None, PAYMENTS: 5}, 2, 3, 1),
+        ({ORDERS: None, NEW: None}, None, None, 1),
+        ({PAYMENTS: 5}, 2, 3, 0),
+        ({}, 0, 0, 0),
+        # There is nothing to read.
+        ({NEW: None}, 0, 0, 0),
+    ],
+    ids=[
+        "nothing committed",
+        "one of two",
+        "the other empty",
+        "committed",
+        "no partition",
+        "no record yet",
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_0(
+    offsets: dict[NamedPartition, int | None], to_lso: int | None, to_end: int | None, unknown_count: int
+) -> None:
+    at = {where: GroupOffset(offset, False) for where, offset in offsets.items()}
+    seen_ends = ENDS | {NEW: ends(0, 0)}
+    listed = ListedGroup("billing", 1, "classic", "Stable")
+    groups = GroupsSnapshot(now_ms=NOW_MS, listed=(listed,), offsets={"billing": at}, ends=seen_ends)
+    lso = LsoSnapshot(now_ms=NOW_MS, ends=seen_ends)
+    one = GroupSnapshot(group=listed, described=None, offsets=at, lso=lso)
+    [row] = diagnose_groups(groups).groups
+    for found in (row, diagnose_group(one)):
+        assert (found.lag_to_lso, found.lag_to_high_watermark, found.unknown_count) == (to_lso, to_end, unknown_count)
+    for affected in affected_groups({"billing": at}, seen_ends, {ORDERS, PAYMENTS}):
+        assert (affected.lag_to_lso, affected.lag_to_high_watermark) == (to_lso, to_end)
+
+
+def test_a_group_whose_lag_is_not_known_comes_before_those_with_a_known_lag() -> None:
+    groups = {"behind": {ORDERS: GroupOffset(0, False)}, "new": {ORDERS: GroupOffset(None, False)}}
+    assert [group.group_id for group in affected_groups(groups, ENDS, {ORDERS})] == ["new", "behind"]

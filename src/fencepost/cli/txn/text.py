@@ -174,13 +174,20 @@ def lso(document: LsoReport) -> Iterator[Block]:
             [
                 (
                     *(group.group_id, NamedPartition(p.topic, p.partition), p.committed_offset),
-                    *(p.lag_to_lso, p.lag_to_high_watermark, "yes" if p.is_pending else "no"),
+                    *(lag_text(p.lag_to_lso), lag_text(p.lag_to_high_watermark), "yes" if p.is_pending else "no"),
                 )
                 for group in document.groups
                 for p in group.partitions
             ],
             optional=("COMMITTED OFFSET",),
         )
+
+
+def lag_text(lag: int | None, unknown_count: int = 0) -> str | int:
+    """A lag, or a sum that lacks the lags of some partitions."""
+    if lag is None:
+        return "unknown"
+    return f"{lag} or more" if unknown_count else lag
 
 
 def name_of(pin: Pin) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.counting import counted
-from fencepost.diagnose.affected import AffectedPartition, home_of
+from fencepost.diagnose.affected import AffectedPartition, home_of, total
 from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
@@ -213,14 +213,18 @@ def _group_waits(
 ) -> DoctorFinding:
     places = tuple(p.where for p in waiting)
     hidden = sum(snapshot.lso.ends[where].gap for where in places)
-    to_read = sum(p.lag_to_lso or 0 for p in waiting)
+    to_read = total(p.lag_to_lso for p in waiting)
     new = [p.where for p in waiting if p.committed_offset is None]
     return DoctorFinding(
         check=GROUP_WAITS,
         severity=Severity.PROBLEM,
         summary=f"group `{group_id}` waits behind the last stable offset of {listed(places)}",
         detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
-        f"it can still read {counted(to_read, 'offset')} before them."
+        + (
+            "how far it has read is not known."
+            if to_read is None
+            else f"it can still read {counted(to_read, 'offset')} before them."
+        )
         + (f" It has committed no offset on {listed(new)}." if new else ""),
         command=command("group", "describe", group_id),
         partitions=places,

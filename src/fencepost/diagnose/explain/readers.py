@@ -82,7 +82,7 @@ def _group(group: AffectedGroup) -> str:
 
 def _lag(p: AffectedPartition) -> str:
     pending = "an offset in a transaction; " if p.is_pending else ""
-    if p.lag_to_lso is None or p.lag_to_high_watermark is None:
+    if p.committed_offset is None:
         return f"{p.where} ({pending}no committed offset)"
     lag = f"lag {p.lag_to_lso} to the last stable offset, {p.lag_to_high_watermark} to the high watermark"
     return f"{p.where} ({pending}{lag})"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.client.client import KafkaClient
+from fencepost.diagnose.affected import by_lag
 from fencepost.diagnose.collect.affected import MOST_ASKED
 from fencepost.diagnose.collect.groups import collect_group, collect_groups
 from fencepost.diagnose.commands import for_cluster
@@ -32,14 +33,19 @@ PARTITIONS_OF_MEMBER = 20
 GROUP_ORDERS: Mapping[str, Callable[[GroupRow], Any]] = {
     "group_id": lambda group: group.group_id,
     "state": lambda group: (group.state, group.group_id),
-    "lag_to_lso": lambda group: (group.lag_to_lso, group.group_id),
-    "lag_to_high_watermark": lambda group: (group.lag_to_high_watermark, group.group_id),
-    "waiting": lambda group: (group.waiting_count, group.pending_count, group.lag_to_high_watermark, group.group_id),
+    "lag_to_lso": lambda group: (by_lag(group.lag_to_lso), group.group_id),
+    "lag_to_high_watermark": lambda group: (by_lag(group.lag_to_high_watermark), group.group_id),
+    "waiting": lambda group: (
+        group.waiting_count,
+        group.pending_count,
+        by_lag(group.lag_to_high_watermark),
+        group.group_id,
+    ),
 }
 PARTITION_ORDERS: Mapping[str, Callable[[GroupPartition], Any]] = {
     "partition": lambda row: (row.topic, row.partition),
-    "lag_to_lso": lambda row: (row.lag_to_lso or 0, row.topic, row.partition),
-    "lag_to_high_watermark": lambda row: (row.lag_to_high_watermark or 0, row.topic, row.partition),
+    "lag_to_lso": lambda row: (by_lag(row.lag_to_lso), row.topic, row.partition),
+    "lag_to_high_watermark": lambda row: (by_lag(row.lag_to_high_watermark), row.topic, row.partition),
 }
 MEMBER_ORDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {"member_id": lambda member: member["member_id"]}
 

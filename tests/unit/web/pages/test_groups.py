@@ -21,6 +21,7 @@ def row(group_id: str, **changes: Any) -> GroupRow:
         "pending_count": 0,
         "lag_to_lso": 0,
         "lag_to_high_watermark": 0,
+        "unknown_count": 0,
     }
     return GroupRow(group_id=group_id, **fields | changes)
 
@@ -69,6 +70,7 @@ def described(members: int, partitions: int) -> GroupDescription:
         epoch=3,
         lag_to_lso=0,
         lag_to_high_watermark=partitions,
+        unknown_count=0,
         members=tuple(
             MemberRow(member_id=f"m-{n:04}", instance_id=None, client_id="<b>", host="10.0.0.9", partitions=places)
             for n in range(members)

@@ -3,7 +3,7 @@ import { html } from "../view.js";
 import { Badge } from "../parts/badge.js";
 import { partitionAddress, txnAddress } from "../parts/links.js";
 import { Pager, Search, Table } from "../parts/table.js";
-import { Name, counted, visible } from "../parts/text.js";
+import { Name, counted, lag, visible } from "../parts/text.js";
 
 const Place = ({ where }) =>
   html`<a href=${partitionAddress(where.topic, where.partition)}><${Name}>${`${where.topic}-${where.partition}`}<//></a>`;
@@ -26,8 +26,8 @@ const PARTITIONS = [
   },
   { title: "last stable offset", isNumber: true, cell: (row) => number(row.last_stable_offset, "?") },
   { title: "high watermark", isNumber: true, cell: (row) => number(row.high_watermark, "?") },
-  { title: "lag to the LSO", sort: "lag_to_lso", isNumber: true, cell: (row) => number(row.lag_to_lso) },
-  { title: "lag to the end", sort: "lag_to_high_watermark", isNumber: true, cell: (row) => number(row.lag_to_high_watermark) },
+  { title: "lag to the LSO", sort: "lag_to_lso", isNumber: true, cell: (row) => lag(row.lag_to_lso) },
+  { title: "lag to the end", sort: "lag_to_high_watermark", isNumber: true, cell: (row) => lag(row.lag_to_high_watermark) },
   { title: "waits for", cell: waitsFor },
   { title: "member", cell: (row) => (row.member_id === null ? "–" : html`<${Name}>${row.member_id}<//>`) },
 ];
@@ -65,8 +65,8 @@ export default function Group({ data, setQuery }) {
       <${Fact} name="coordinator">broker ${data.coordinator}<//>
       ${data.assignor !== null && html`<${Fact} name="assignor">${visible(data.assignor)}<//>`}
       ${data.epoch !== null && html`<${Fact} name="epoch">${data.epoch}<//>`}
-      <${Fact} name="lag to the LSO">${number(data.lag_to_lso)}<//>
-      <${Fact} name="lag to the end">${number(data.lag_to_high_watermark)}<//>
+      <${Fact} name="lag to the LSO">${lag(data.lag_to_lso, data.unknown_count)}<//>
+      <${Fact} name="lag to the end">${lag(data.lag_to_high_watermark, data.unknown_count)}<//>
     </dl>
     ${data.pending_count > 0 && html`<${Pending} data=${data} />`}
     <section>

@@ -3,7 +3,7 @@ import { html } from "../view.js";
 import { Badge } from "../parts/badge.js";
 import { groupAddress } from "../parts/links.js";
 import { Pager, Search, Table } from "../parts/table.js";
-import { Name, counted, visible } from "../parts/text.js";
+import { Name, counted, lag, visible } from "../parts/text.js";
 
 function waits(group) {
   const said = [];
@@ -17,8 +17,8 @@ const COLUMNS = [
   { title: "state", sort: "state", cell: (group) => group.state },
   { title: "protocol", cell: (group) => group.protocol },
   { title: "waits for a transaction", sort: "waiting", cell: waits },
-  { title: "lag to the LSO", sort: "lag_to_lso", isNumber: true, cell: (group) => group.lag_to_lso.toLocaleString("en") },
-  { title: "lag to the end", sort: "lag_to_high_watermark", isNumber: true, cell: (group) => group.lag_to_high_watermark.toLocaleString("en") },
+  { title: "lag to the LSO", sort: "lag_to_lso", isNumber: true, cell: (group) => lag(group.lag_to_lso, group.unknown_count) },
+  { title: "lag to the end", sort: "lag_to_high_watermark", isNumber: true, cell: (group) => lag(group.lag_to_high_watermark, group.unknown_count) },
 ];
 
 export default function Groups({ data, query, setQuery }) {

@@ -4,7 +4,7 @@ import { Severity, State } from "../parts/badge.js";
 import { groupAddress, partitionAddress, txnAddress } from "../parts/links.js";
 import { Plot } from "../parts/plot.js";
 import { Table } from "../parts/table.js";
-import { Command, Name, Prose, counted, visible } from "../parts/text.js";
+import { Command, Name, Prose, counted, lag, visible } from "../parts/text.js";
 import { duration } from "../parts/time.js";
 
 const Panel = ({ title, id, isWide, children }) => html`<section class="panel ${isWide ? "wide" : ""}" aria-labelledby=${id}>
@@ -112,8 +112,8 @@ const Waiting = ({ data }) => html`<${Table}
   columns=${[
     { title: "group", cell: (group) => html`<a href=${groupAddress(group.group_id)}><${Name}>${group.group_id}<//></a>` },
     { title: "waits on", isNumber: true, cell: (group) => counted(group.partitions.length, "partition") },
-    { title: "lag to the LSO", isNumber: true, cell: (group) => group.lag_to_lso.toLocaleString("en") },
-    { title: "lag to the end", isNumber: true, cell: (group) => group.lag_to_high_watermark.toLocaleString("en") },
+    { title: "lag to the LSO", isNumber: true, cell: (group) => lag(group.lag_to_lso, group.unknown_count) },
+    { title: "lag to the end", isNumber: true, cell: (group) => lag(group.lag_to_high_watermark, group.unknown_count) },
   ]}
 />`;
 

@@ -14,6 +14,12 @@ export const Name = ({ children }) => html`<bdi class="name">${visible(children)
 
 export const counted = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 
+// A lag, or a sum that lacks the lags of some partitions. One that is not known is not 0.
+export function lag(value, unknownCount = 0) {
+  if (value === null) return "unknown";
+  return value.toLocaleString("en") + (unknownCount ? " or more" : "");
+}
+
 // A sentence of a diagnosis: what stands between backticks is code. The backticks of a name in it must not get lost.
 export const Prose = ({ children, name = "" }) =>
   name.includes("`") ? visible(children) : visible(children)
