@@ -21,6 +21,7 @@ class Then(Enum):
     RETRY = "retry: clients do this by themselves, until their timeout"
     ABORT = "abort the transaction and begin a new one with the same producer"
     CLOSE = "close this producer; to continue, create a new one, which registers again"
+    EXIT = "end the process: its successor may be at work, and a new producer in this process would fence it in turn"
     FIX = "fix the cause first: a retry gives the same error"
 
 
@@ -33,7 +34,7 @@ class Effect(Enum):
 
 
 PROGRAM, OTHER, OPERATOR, CLUSTER, NETWORK = Who
-NOTHING, RETRY, ABORT, CLOSE, FIX = Then
+NOTHING, RETRY, ABORT, CLOSE, EXIT, FIX = Then
 DONE, DEFINITE, UNKNOWN = Effect
 
 

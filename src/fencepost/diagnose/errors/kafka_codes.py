@@ -8,6 +8,7 @@ from fencepost.diagnose.errors.entry import (
     CLUSTER,
     DEFINITE,
     DONE,
+    EXIT,
     FIX,
     NETWORK,
     NOTHING,
@@ -288,7 +289,7 @@ KAFKA_CODES = (
         "The epoch is older than that of the partition or the coordinator: another producer registered the same "
         "transactional.id, or the transaction timed out. Older versions of the requests return this error instead of "
         "PRODUCER_FENCED.",
-        "Abort. If the abort returns PRODUCER_FENCED, close the producer; otherwise only its transaction has ended. "
+        "Abort. If the abort returns PRODUCER_FENCED, end the process; otherwise only its transaction has ended. "
         "`fencepost txn history ID` shows the cause.",
         RECOVERABLE,
     ),
@@ -415,11 +416,12 @@ KAFKA_CODES = (
         "The quota for creating and deleting topics is used up.", "Wait for the time in the answer.", RETRIABLE_FAMILY,
     ),
     _row(
-        90, "ProducerFencedException", OTHER, DEFINITE, CLOSE, (INIT, ADD, ADD_OFFSETS, END),
+        90, "ProducerFencedException", OTHER, DEFINITE, EXIT, (INIT, ADD, ADD_OFFSETS, END),
         "A newer producer has registered the same transactional.id, so this producer is a zombie. Or its transaction "
         "timed out and the coordinator fenced it (TV1).",
-        "Close this producer and do not retry with it. If nothing was restarted, two processes share the "
-        "transactional.id: `fencepost txn history ID` shows them in turn.",
+        "End this process, and do not create another producer with the id in it: that one would fence its successor, "
+        "which then does the same. If nothing was restarted, two processes share the transactional.id: `fencepost txn "
+        "history ID` shows them in turn. After a timeout, a restarted process registers again.",
         RECOVERABLE,
     ),
     _row(

@@ -7,6 +7,7 @@ from fencepost.diagnose.errors.entry import (
     CLOSE,
     CLUSTER,
     DEFINITE,
+    EXIT,
     FIX,
     NETWORK,
     OPERATOR,
@@ -43,10 +44,10 @@ def _local(code: int, name: str, then: Then, effect: Effect, who: Who, meaning: 
 
 LIBRDKAFKA_CODES = (
     _local(
-        -144, "_FENCED", CLOSE, DEFINITE, OTHER,
+        -144, "_FENCED", EXIT, DEFINITE, OTHER,
         "librdkafka's code for PRODUCER_FENCED and INVALID_PRODUCER_EPOCH in a transactional producer. It is fatal.",
-        "Close this producer. If nothing was restarted, two processes share the transactional.id: see `fencepost txn "
-        "history ID`.",
+        "End this process, and do not create another producer with the id in it. If nothing was restarted, two "
+        "processes share the transactional.id: see `fencepost txn history ID`.",
     ),
     _local(
         -172, "_STATE", FIX, DEFINITE, PROGRAM,

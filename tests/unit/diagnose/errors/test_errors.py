@@ -52,8 +52,16 @@ def test_a_definite_error_that_may_be_retried_is_retried_and_not_closed() -> Non
     for entry in TABLE.values():
         if entry.retriable:
             assert entry.then is Then.RETRY, entry.name
-        if entry.then in (Then.CLOSE, Then.FIX):
+        if entry.then in (Then.CLOSE, Then.EXIT, Then.FIX):
             assert not entry.retriable, entry.name
+
+
+@pytest.mark.parametrize("code", [errors.PRODUCER_FENCED, -144])
+def test_nobody_is_told_to_create_a_new_producer_after_being_fenced(code: int) -> None:
+    """It would fence its successor, which then does the same."""
+    entry = TABLE[code]
+    assert entry.then is Then.EXIT
+    assert entry.what_to_do.startswith("End this process")
 
 
 def test_a_request_that_may_have_taken_effect_is_never_called_definite() -> None:
