@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default="60s",
     show_default=True,
     metavar="DURATION",
-    help="Readers that wait for a transaction for longer than this are a problem.",
+    help="Readers that wait for a transaction for longer than this are a problem; from one second on, they are a risk.",
 )
 @cluster_options
 @as_json_option

@@ -23,6 +23,8 @@ NEAR_TIMEOUT = 0.8
 DEFAULT_ABORT_CHECK_MS = 10_000
 # Markers take milliseconds; a broker that restarts takes longer.
 MARKERS_LATE_MS = 30_000
+# Most transactions are shorter. An older one may be of a producer that is gone, although it is no problem yet.
+SHORT_MS = 1000
 
 
 def name_of(pin: Pin) -> str:
@@ -30,11 +32,12 @@ def name_of(pin: Pin) -> str:
 
 
 def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
-    """Transactions that hold back readers for too long, and that a coordinator will end."""
+    """Transactions that hold back readers and that a coordinator will end; a problem if they do so for too long."""
+    report = diagnose_lso(snapshot.lso, max_age_ms)
     return [
         DoctorFinding(
             check="lso-stall",
-            severity=Severity.PROBLEM,
+            severity=Severity.PROBLEM if pin in report.late else Severity.RISK,
             summary=f"readers of {listed(pin.partitions)} wait for {name_of(pin)} for {duration(pin.age_ms or 0)}",
             detail=f"{counted(pin.waiting, 'offset')} behind its first record cannot be read with read_committed"
             + (f"; its timeout is {duration(pin.timeout_ms)}" if pin.timeout_ms is not None else "")
@@ -46,8 +49,8 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
             partitions=pin.partitions,
             age_ms=pin.age_ms,
         )
-        for pin in diagnose_lso(snapshot.lso, max_age_ms).late
-        if not pin.is_orphan
+        for pin in report.pins
+        if not pin.is_orphan and (pin in report.late or (pin.age_ms or 0) >= SHORT_MS)
     ]
 
 

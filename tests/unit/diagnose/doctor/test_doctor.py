@@ -107,8 +107,20 @@ def test_readers_that_wait_for_too_long_are_a_problem() -> None:
     assert (found.severity, found.check, found.age_ms) == (PROBLEM, "lso-stall", 120_000)
     assert found.summary == "readers of orders-0 wait for `orders-sink` for 2 m"
     assert found.command == "fencepost txn explain orders-sink"
-    assert diagnose_stalls(stalled(start_ms=NOW_MS - 5000)) == []
-    assert diagnose_stalls(stalled(start_ms=NOW_MS - 5000), max_age_ms=1000) != []
+    assert one(diagnose_stalls(stalled(start_ms=NOW_MS - 5000), max_age_ms=1000)).severity is PROBLEM
+
+
+def test_readers_that_do_not_wait_for_long_yet_are_a_risk_with_its_age_before_all_other_risks() -> None:
+    young = stalled(start_ms=NOW_MS - 5000)
+    found = one(diagnose_stalls(young))
+    assert (found.severity, found.check, found.age_ms) == (RISK, "lso-stall", 5000)
+    assert found.summary == "readers of orders-0 wait for `orders-sink` for 5 s"
+    risky = replace(young, settings=replace(HEALTHY_SETTINGS, verifies_partitions=False))
+    assert [finding.check for finding in diagnose_doctor(risky).findings] == ["lso-stall", "verification"]
+
+
+def test_a_transaction_of_a_moment_is_no_risk() -> None:
+    assert diagnose_stalls(stalled(start_ms=NOW_MS - 900)) == []
 
 
 def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall() -> None:
