@@ -19,7 +19,7 @@ from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.counting import counted
 from fencepost.protocol import errors
-from fencepost.protocol.messages import FindCoordinatorRequest, MetadataRequest
+from fencepost.protocol.messages import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
@@ -163,6 +163,14 @@ class KafkaClient:
     def transaction_version(self) -> TransactionVersion:
         """The finalized `transaction.version` of the cluster, at most the highest that this client knows."""
         return TransactionVersion(min(self.any_broker().session.features.get(TRANSACTION_VERSION, TV0), TV2))
+
+    def refresh_features(self) -> None:
+        """Ask a broker for the finalized features again: a connection learns them only when it begins."""
+        connection = self.any_broker()
+        response = self.send(connection, ApiVersionsRequest("fencepost", "1"))
+        if response.error_code:
+            raise BrokerError(response.error_code, "the features of the cluster")
+        connection.session.learn(response)
 
     # --- metadata -----------------------------------------------------------------------------------------
 

@@ -29,10 +29,13 @@ def collect_reading(client: KafkaClient) -> ExporterReading:
     """One look at the cluster. Raises ClientError if it cannot be reached."""
     topics = client.refresh([TXN_TOPIC])
     lso = collect_lso(client)
+    hanging, txns = hanging_on(client, lso.ends), collect_txns(client)
+    # After the epochs, so that none of them is of a newer version than the one that they are judged by.
+    client.refresh_features()
     return ExporterReading(
         lso=lso,
-        hanging=hanging_on(client, lso.ends),
-        txns=collect_txns(client),
+        hanging=hanging,
+        txns=txns,
         coordinators=topics[TXN_TOPIC].leaders if TXN_TOPIC in topics else (),
         ends_bump_epochs=client.transaction_version.bumps_epoch,
     )
@@ -50,6 +53,7 @@ class ClusterWatch(Collector):
         # The following are replaced as a whole, never changed, so that readers need no lock.
         self._reading: ExporterReading | None = None
         self._described: dict[str, DescribedTxn] = {}
+        self._bumped_epochs = False
         self._status = CollectorStatus(__version__, False, 0.0, 0.0, 0, 0)
         self._problem: str | None = None
         self._attempts = 0
@@ -88,7 +92,10 @@ class ClusterWatch(Collector):
             if self._problem is not None:
                 self._complain("the cluster answers again")
             self._problem = None
-            fenced = fencings_between(self._described, reading.txns.described, reading.ends_bump_epochs)
+            # The version may have changed since the last look, and either one may have made the epochs.
+            bumps = reading.ends_bump_epochs or self._bumped_epochs
+            fenced = fencings_between(self._described, reading.txns.described, bumps)
+            self._bumped_epochs = reading.ends_bump_epochs
             # If a coordinator did not answer, its ids are compared with what they were before.
             kept = self._described if reading.txns.problems else {}
             self._described = kept | dict(reading.txns.described)
