@@ -210,6 +210,7 @@ class WatchedCluster:
             look.value = collect(client)
         look.at = time.monotonic()
         look.took_s = look.at - began
+        look.failure = None  # A reader that still waits since before the failure gets the newer value.
 
     def _take_aside(self, look: _Look[T], collect: Callable[[KafkaClient], T]) -> None:
         try:

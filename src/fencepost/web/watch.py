@@ -27,6 +27,9 @@ WORKERS_WITHOUT_CLUSTER = 8
 MOST_SUBJECTS = 200
 # After this time without an answer, another connection finds out whether the cluster is there at all.
 DOUBT_AFTER_S = 2.0
+# The pause after an answer is at least this many times the time that it took: a slow cluster is asked a quarter of the
+# time.
+PAUSED_FOR_ITS_TIMES = 3.0
 # The clock of a document is not a change.
 NOT_A_CHANGE = "now_ms"
 
@@ -191,9 +194,8 @@ class Watch:
             finally:
                 asked.cancel()  # Unless it is done: the last browser has left.
             subject.soon.clear()
-            pause_s = max(page.refresh_s - (time.monotonic() - began), page.refresh_s / 4)
             with suppress(TimeoutError):
-                await asyncio.wait_for(subject.soon.wait(), pause_s)
+                await asyncio.wait_for(subject.soon.wait(), pause_s(page.refresh_s, time.monotonic() - began))
 
     def _lose(self, subject: _Subject, error: Exception) -> None:
         """There is no document, for this reason, which is said once."""
@@ -240,6 +242,11 @@ class Watch:
         if problem.status == 500:
             self.complain(error_text(error))
         return problem
+
+
+def pause_s(refresh_s: float, took_s: float) -> float:
+    """How long to wait before a question is repeated whose answer took `took_s`."""
+    return max(refresh_s - took_s, took_s * PAUSED_FOR_ITS_TIMES)
 
 
 def _raise(error: ClientError) -> None:

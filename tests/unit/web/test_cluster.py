@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -57,3 +58,27 @@ def test_those_who_waited_for_a_question_that_failed_get_its_error_and_the_next_
     with pytest.raises(Unreachable):
         cluster.recent(collect)
     assert len(asked) == 2
+
+
+def test_a_reader_that_waited_through_a_failure_gets_the_value_that_came_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The failure came first; a later question, whose reader was faster to the lock, has been answered since."""
+    client = KafkaClient({"bootstrap.servers": "127.0.0.1:1"})
+    cluster = WatchedCluster(None)
+    monkeypatch.setattr(cluster, "client", lambda: nullcontext(client))
+
+    class FailsAndRecovers:
+        """Lets a failure and an answer happen between the look at the number of failures and the lock."""
+
+        def __enter__(self) -> None:
+            look.failures, look.failure = look.failures + 1, Unreachable("no broker can be reached")
+            cluster._take(look, collect)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    lock: Any = FailsAndRecovers()
+    look: _Look[int] = _Look(lock=lock)
+    cluster._looks[collect] = look
+    assert cluster.recent(collect) == 1

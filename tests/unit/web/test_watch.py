@@ -18,7 +18,7 @@ from fencepost.protocol import errors
 from fencepost.web import watch as watching
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, SubjectNotFound
-from fencepost.web.watch import LiveEvent, TooManySubjects, Watch, problem_of
+from fencepost.web.watch import LiveEvent, TooManySubjects, Watch, pause_s, problem_of
 
 SOON_S = 30.0
 NO_CLUSTER = WatchedCluster(None)
@@ -302,3 +302,12 @@ def test_a_bug_is_complained_about_and_an_answer_of_the_cluster_is_not() -> None
 )
 def test_an_error_has_the_status_that_a_program_expects(error: Exception, status: int) -> None:
     assert problem_of(error).status == status
+
+
+@pytest.mark.parametrize("took_s", [0.01, 0.5, 1.0, 9.0])
+def test_a_slow_question_is_asked_a_quarter_of_the_time_at_most(took_s: float) -> None:
+    assert took_s / (took_s + pause_s(1.0, took_s)) <= 0.25
+
+
+def test_a_quick_question_is_repeated_at_its_interval() -> None:
+    assert pause_s(1.0, 0.1) == pytest.approx(0.9)
