@@ -39,10 +39,12 @@ class Session:
         self._next_correlation_id = 0
         self._ranges: dict[int, tuple[int, int]] = {API_VERSIONS: (0, 3)}
         self.features: dict[str, int] = {}  # Finalized.
+        self.supported_features: dict[str, int] = {}  # The highest level of each.
 
     def learn(self, response: ApiVersionsResponse) -> None:
         """Remember the versions and features of the broker."""
         self._ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self.supported_features = {feature.name: feature.max_version for feature in response.supported_features}
         self.features = {feature.name: feature.max_version_level for feature in response.finalized_features}
 
     def max_version(self, api_key: int) -> int:

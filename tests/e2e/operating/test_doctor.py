@@ -174,6 +174,13 @@ def lines_for_kafka_configs(run: Run) -> dict[str, str]:
     return {f["check"]: f["command"] for f in found if (f["command"] or "").startswith("kafka-configs")}
 
 
+@pytest.mark.parametrize("servers", KINDS[1:], indirect=True)
+def test_a_broker_tells_the_metadata_version_by_which_its_release_is_known(servers: str) -> None:
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        snapshot = collect_doctor(client)
+    assert (snapshot.metadata_versions, snapshot.ends_bump_epochs) == ((30,), True)  # Of 4.3, with which tests run.
+
+
 @pytest.mark.parametrize("setting", ["transaction.max.timeout.ms", "transactional.id.expiration.ms"])
 def test_what_brokers_read_when_they_start_cannot_be_changed_while_they_run(servers: str, setting: str) -> None:
     changed = IncrementalAlterConfigsRequest.AlterableConfig(setting, SET, "604800000")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 
 from fencepost.client.admin.asking import DEADLINE_S
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
@@ -31,6 +33,7 @@ VERIFICATION = "transaction.partition.verification.enable"
 MIN_ISR = "min.insync.replicas"
 DELETE_RETENTION = "delete.retention.ms"
 CLEANUP = "cleanup.policy"
+METADATA_VERSION = "metadata.version"
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -67,10 +70,11 @@ def collect_doctor(
         updated_ms=memory.updated_ms if memory is not None else None,
         problems=txns.problems,
     )
+    brokers = client.brokers()
     return DoctorSnapshot(
         now_ms=now_ms(),
         cluster_id=client.cluster_id,
-        broker_count=len(client.brokers()),
+        broker_count=len(brokers),
         is_fencepost=client.any_broker().session.max_version(DescribeRpcsRequest.definition.api_key) >= 0,
         lso=lso,
         second_look=_look_again(client, lso, min(max_age_ms, LONGEST_PAUSE_MS)),
@@ -79,6 +83,8 @@ def collect_doctor(
         recent=memory.recent if memory is not None else {},
         state_topic=state_topic,
         settings=_settings(client, problems),
+        metadata_versions=_metadata_versions(client, brokers),
+        ends_bump_epochs=client.transaction_version.bumps_epoch,
         group_count=sum(not is_note_group(group_id) for group_id in groups.found),
         # Several questions may have the same answer.
         problems=tuple(
@@ -96,6 +102,15 @@ def collect_doctor(
             )
         ),
     )
+
+
+def _metadata_versions(client: KafkaClient, node_ids: Iterable[int]) -> tuple[int, ...]:
+    """Brokers tell it when a connection begins. Those that do not answer are in the problems of other questions."""
+    found = []
+    for node_id in sorted(node_ids):
+        with suppress(ClientError):
+            found.append(client.broker(node_id).session.supported_features.get(METADATA_VERSION, -1))
+    return tuple(level for level in found if level >= 0)
 
 
 def _look_again(client: KafkaClient, lso: LsoSnapshot, pause_ms: int) -> SecondLook | None:

@@ -13,6 +13,7 @@ from fencepost.diagnose.doctor.cluster import (
 )
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity, rank
 from fencepost.diagnose.doctor.ids import diagnose_expiry, diagnose_names, diagnose_spread
+from fencepost.diagnose.doctor.known_bugs import diagnose_last_epoch, diagnose_mixed_releases
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.doctor.transactions import (
     MAX_AGE_MS,
@@ -42,6 +43,8 @@ CHECKS: tuple[Callable[[DoctorSnapshot], list[DoctorFinding]], ...] = (
     diagnose_names,
     diagnose_expiry,
     diagnose_spread,
+    diagnose_last_epoch,
+    diagnose_mixed_releases,
 )
 CHECKS_BY_AGE: tuple[Callable[[DoctorSnapshot, int], list[DoctorFinding]], ...] = (
     diagnose_stalls,

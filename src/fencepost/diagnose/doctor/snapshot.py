@@ -56,4 +56,8 @@ class DoctorSnapshot:
     state_topic: StateTopic | None = None
     settings: DoctorSettings = field(default_factory=DoctorSettings)
     group_count: int = 0
+    # The highest `metadata.version` that each broker supports; brokers that do not tell are left out.
+    metadata_versions: tuple[int, ...] = ()
+    # With TV2, every end of a transaction changes the epoch of its producer.
+    ends_bump_epochs: bool = False
     problems: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from fencepost.diagnose.doctor.ids import (
     looks_like_a_pod,
     looks_random,
 )
+from fencepost.diagnose.doctor.known_bugs import diagnose_last_epoch, diagnose_mixed_releases, release_of
 from fencepost.diagnose.doctor.report import diagnose_doctor
 from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
 from fencepost.diagnose.doctor.transactions import (
@@ -410,3 +411,38 @@ def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
 def test_partitions_of_a_topic_that_two_transactions_hold_are_found_once_each() -> None:
     report = diagnose_doctor(with_groups(stalled(), g={ORDERS: 40, PAYMENTS: 3}))
     assert [finding.check for finding in report.findings] == ["lso-stall", "group-waits"]
+
+
+@pytest.mark.parametrize(
+    ("level", "release"),
+    [(20, (3, 9)), (22, (4, 0)), (25, (4, 0)), (27, (4, 1)), (28, (4, 2)), (29, (4, 2)), (30, None)],
+)
+def test_the_release_of_a_broker_is_known_by_the_metadata_version_that_it_supports(
+    level: int, release: tuple[int, int] | None
+) -> None:
+    assert release_of(level) == release
+
+
+@pytest.mark.parametrize(
+    ("levels", "epoch", "severity"),
+    [((29,), 4, INFORMATION), ((25, 30), 31_000, RISK), ((30,), 31_000, None), ((20,), 31_000, None), ((), 4, None)],
+    ids=["4.2", "4.0 and 4.3, near", "4.3", "3.9", "not told"],
+)
+def test_a_release_that_loses_the_end_of_a_transaction_at_the_last_epoch_is_named(
+    levels: tuple[int, ...], epoch: int, severity: Severity | None
+) -> None:
+    txns = replace(ids(), described={"orders-sink": described(producer_epoch=epoch)})
+    seen = snapshot(metadata_versions=levels, ends_bump_epochs=True, txns=txns)
+    found = diagnose_last_epoch(seen)
+    assert [finding.severity for finding in found] == ([] if severity is None else [severity])
+    assert diagnose_last_epoch(replace(seen, ends_bump_epochs=False)) == []
+    assert diagnose_last_epoch(replace(seen, is_fencepost=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("levels", "is_found"),
+    [((27, 29), True), ((20, 29, 30), True), ((29, 30), False), ((29, 29), False), ((25, 27), False)],
+)
+def test_brokers_of_4_2_among_older_ones_are_a_risk(levels: tuple[int, ...], is_found: bool) -> None:
+    found = diagnose_mixed_releases(snapshot(metadata_versions=levels))
+    assert [finding.severity for finding in found] == ([RISK] if is_found else [])
