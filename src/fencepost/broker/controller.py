@@ -29,6 +29,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
 
 PRODUCER_ID_BLOCK = 1000
+LOGIN_SECRET_BYTES = 32
 # After a loss, producer ids go on at a number made from the clock: this many for each millisecond since 1970, more than
 # a broker can give out. Below 2^53 until the year 2248, so that programs that read JSON numbers as doubles keep them.
 _PRODUCER_IDS_PER_MS = 1024
@@ -193,7 +194,10 @@ class Controller:
             first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
             self.save(
                 self.metadata._replace(
-                    cluster_id=cluster_id, next_producer_id=first_id, first_producer_id_after_loss=first_id
+                    cluster_id=cluster_id,
+                    next_producer_id=first_id,
+                    first_producer_id_after_loss=first_id,
+                    login_secret=self.rng.randbytes(LOGIN_SECRET_BYTES),
                 )
             )
             self._next_producer_id = first_id
@@ -207,19 +211,22 @@ class Controller:
         """Take over the document that the last process left."""
         self._check_fixed_counts(found.topics)
         opened = self._open_logs(found, found.topics)
+        after = found
         if self.storage.may_have_lost_appends:  # Opening a log may find that out.
             # A reader may be beyond the end of the shortened log. The new epoch shows it, even if the log grows again.
             first_id = first_producer_id_after_loss(found.next_producer_id, now_ms)
-            found = found._replace(
+            after = found._replace(
                 leader_epoch=found.leader_epoch + 1, next_producer_id=first_id, first_producer_id_after_loss=first_id
             )
-            self.save(found)
         elif len(self._members) > 1:
             # Other nodes may lead than before.
-            found = found._replace(leader_epoch=found.leader_epoch + 1)
-            self.save(found)
-        self._next_producer_id = found.next_producer_id
-        self._apply(found, found.topics, opened, now_ms)
+            after = found._replace(leader_epoch=found.leader_epoch + 1)
+        if not after.login_secret:  # An earlier version wrote the document.
+            after = after._replace(login_secret=self.rng.randbytes(LOGIN_SECRET_BYTES))
+        if after is not found:
+            self.save(after)
+        self._next_producer_id = after.next_producer_id
+        self._apply(after, after.topics, opened, now_ms)
 
     def _check_fixed_counts(self, topics: Mapping[str, TopicMetadata]) -> None:
         for name, prefix in SETTINGS_PREFIX.items():

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from fencepost.broker.config import BadSetting, Config
+from fencepost.broker.metadata import Metadata
 from fencepost.broker.users import Users
 from fencepost.machines.auth.login import Exchange, Login
 from fencepost.machines.auth.plain import PlainExchange, parse_jaas_users
-from fencepost.machines.auth.scram import ScramCredential, ScramExchange
+from fencepost.machines.auth.scram import Appearance, ScramCredential, ScramExchange, decoy_of, look_of
 from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
+from fencepost.protocol.scram import ScramMechanism
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 
 
 class Logins:
-    """Makes the `Login` of each connection of one listener. `nonce` and `secret` are random."""
+    """Makes the `Login` of each connection of one listener. `nonce` is random."""
 
     def __init__(
         self,
         config: Config,
         listener: str,
-        users: Callable[[], Users],
+        metadata: Callable[[], Metadata],
         nonce: Callable[[], str],
-        secret: bytes,
         find_key: Callable[[str | None], list[Any]] | None = None,
     ) -> None:
         """Raises BadSetting if a mechanism is enabled that no client could use. `find_key` finds keys of tokens."""
-        self._users = users
+        self._metadata = metadata
+        self._looks: dict[str, Counter[Appearance]] = {}
+        self._users: Users = {}  # Those that `_looks` is of.
         enabled = enabled_mechanisms(config, listener)
         self._mechanisms: dict[str, Callable[[], Exchange]] = {}
         for name in enabled:
             if name in SCRAM:
-                find = partial(self._find, name)
-                self._mechanisms[name] = partial(self._scram, name, find, nonce, secret)
+                self._mechanisms[name] = partial(self._scram, SCRAM[name], nonce)
             elif name == PLAIN:
                 self._mechanisms[name] = partial(PlainExchange, plain_users(config, listener))
             elif name == OAUTHBEARER:
@@ -48,14 +51,25 @@ class Logins:
     def new(self) -> Login:
         return Login(self._mechanisms, self._max_session_ms)
 
-    def _find(self, mechanism: str, user: str) -> ScramCredential | None:
-        return self._users().get(user, {}).get(mechanism)
+    def _scram(self, mechanism: ScramMechanism, nonce: Callable[[], str]) -> ScramExchange:
+        return ScramExchange(mechanism, partial(self._credential, mechanism), nonce())
 
-    @staticmethod
-    def _scram(
-        name: str, find: Callable[[str], ScramCredential | None], nonce: Callable[[], str], secret: bytes
-    ) -> ScramExchange:
-        return ScramExchange(SCRAM[name], find, nonce(), secret)
+    def _credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
+        metadata = self._metadata()
+        if metadata.users is not self._users:
+            self._users, self._looks = metadata.users, looks_of(metadata.users)
+        # Made for everyone: its time would tell who exists.
+        decoy = decoy_of(mechanism, user, metadata.login_secret, self._looks.get(mechanism.name, {}))
+        return metadata.users.get(user, {}).get(mechanism.name, decoy)
+
+
+def looks_of(users: Users) -> dict[str, Counter[Appearance]]:
+    """How many credentials of each mechanism have which look."""
+    found: dict[str, Counter[Appearance]] = {}
+    for credentials in users.values():
+        for mechanism, credential in credentials.items():
+            found.setdefault(mechanism, Counter())[look_of(credential)] += 1
+    return found
 
 
 def enabled_mechanisms(config: Config, listener: str) -> list[str]:

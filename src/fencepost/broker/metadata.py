@@ -47,6 +47,7 @@ class Metadata(NamedTuple):
     topics: Mapping[str, TopicMetadata] = {}
     acls: frozenset[Acl] = frozenset()
     users: Users = {}  # noqa: RUF012 - it is a Mapping
+    login_secret: bytes = b""  # What logins of unknown users see is computed from it.
 
 
 class MetadataDraft:
@@ -96,6 +97,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
         },
         "acls": [_encode_acl(acl) for acl in sorted(metadata.acls)],
         "users": encode_users(metadata.users),
+        "login_secret": metadata.login_secret.hex(),
     }
     return json.dumps(document, indent=1).encode()
 
@@ -137,6 +139,7 @@ def _decode(document: dict[str, Any]) -> Metadata:
         },
         frozenset(_decode_acl(entry) for entry in document.get("acls", ())),
         decode_users(document.get("users", {})),
+        bytes.fromhex(document.get("login_secret", "")),
     )
 
 

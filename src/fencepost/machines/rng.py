@@ -1,4 +1,6 @@
-"""The source of randomness for pure code: `random.Random` in the broker, a seeded one in a simulation."""
+"""The source of randomness for pure code: `random.SystemRandom` in the broker, since secrets come from it; a seeded one
+in a simulation.
+"""
 
 from __future__ import annotations
 

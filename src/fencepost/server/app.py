@@ -113,7 +113,7 @@ class App:
                 self.log.warning(door.warning)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
         self._denials = Denials(self.log.warning, self._loop.call_later)
-        controller = Controller(storage, config, random.Random())
+        controller = Controller(storage, config, random.SystemRandom())
         connect_doors(controller, self.doors)
 
         def make_cluster(node_id: int) -> Cluster:

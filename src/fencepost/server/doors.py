@@ -17,9 +17,10 @@ from fencepost.broker.config import Config
 from fencepost.broker.controller import BrokerAddress, Controller
 from fencepost.broker.listeners import Endpoint
 from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
+from fencepost.broker.metadata import Metadata
 from fencepost.broker.node import ANONYMOUS
-from fencepost.broker.users import Users
 from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
+from fencepost.protocol.transaction_version import TransactionVersion
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
 from fencepost.server.extras import require
@@ -41,7 +42,7 @@ class Door:
         self._certificates = self._read_certificates(warn) if endpoint.uses_tls else None
         self._principal_of = _certificate_reader() if self._asks_for_certificates else None
         self._logins = self._offer_logins(warn) if endpoint.uses_sasl else None
-        self.users: Callable[[], Users] = dict
+        self.metadata: Callable[[], Metadata] = lambda: Metadata("", TransactionVersion.TV2)
         self.sockets = bind(endpoint.host, endpoint.port, brokers)
         try:
             self.listens_on = listening(self.sockets, endpoint.host, config["broker.id"])
@@ -68,7 +69,7 @@ class Door:
         """The warning about a listener where no client can log in, because there are no users; None if one can."""
         name = self.endpoint.name
         is_for_users = self.endpoint.uses_sasl and set(enabled_mechanisms(self._config, name)) <= SCRAM.keys()
-        if self.users() or not is_for_users:
+        if self.metadata().users or not is_for_users:
             return None
         return f"no client can log in at the listener {name}: there are no users; `fencepost user add` adds one"
 
@@ -84,10 +85,10 @@ class Door:
         return Certificates(settings, warn)
 
     def _offer_logins(self, warn: Callable[[str], None]) -> Logins:
-        name, secret = self.endpoint.name, secrets.token_bytes(32)
+        name = self.endpoint.name
         keys = self._open_key_set(warn) if OAUTHBEARER in enabled_mechanisms(self._config, name) else None
         find_key = None if keys is None else keys.find
-        return Logins(self._config, name, lambda: self.users(), secrets.token_urlsafe, secret, find_key)
+        return Logins(self._config, name, lambda: self.metadata(), secrets.token_urlsafe, find_key)
 
     def _open_key_set(self, warn: Callable[[str], None]) -> KeySet:
         for package in ("jwt", "cryptography"):
@@ -146,9 +147,9 @@ def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Ca
 
 
 def connect_doors(controller: Controller, doors: list[Door]) -> None:
-    """The controller learns the addresses of the nodes, and the doors learn the users."""
+    """The controller learns the addresses of the nodes, and the doors learn where the users are."""
     for door in doors:
-        door.users = lambda: controller.metadata.users
+        door.metadata = lambda: controller.metadata
     controller.addresses = doors[0].given_to_clients
 
 

@@ -10,8 +10,12 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import re
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Mapping
+from hashlib import shake_256
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fencepost.machines.auth.login import ANOTHER_USER, Challenge, LoginAccepted, LoginRefused, Step
@@ -20,6 +24,9 @@ from fencepost.protocol.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism
 _SASL_NAME = r"(?:[^,=\0]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(rf"(n,(?:a=({_SASL_NAME}))?,)(n=({_SASL_NAME}),r=([!-+\--~]+)((?:,[a-zA-Z]=[^,\0]*)*))")
 _CLIENT_FINAL = re.compile(r"(c=([a-zA-Z0-9/+=]+),r=([!-+\--~]+)),p=([a-zA-Z0-9/+=]+)")
+
+_BASE_36 = string.digits + string.ascii_lowercase
+_JAVA_SALT = re.compile(rb"[0-9a-z]{20,26}")
 
 
 class ScramCredential(NamedTuple):
@@ -36,22 +43,59 @@ def credential_of(mechanism: ScramMechanism, salted: bytes, salt: bytes, iterati
     return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.digest), iterations)
 
 
-def decoy_of(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """The credential of a user that does not exist: always the same salt, and no password fits."""
-    seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
-    return credential_of(mechanism, seed, seed[-SALT_BYTES:], MIN_ITERATIONS)
+class Appearance(NamedTuple):
+    """What a client sees of a credential before it proves anything."""
+
+    salt_bytes: int | None  # None: a salt as Apache Kafka's Java tools make it.
+    iterations: int
+
+
+# What `fencepost user add` makes.
+USUAL = Appearance(SALT_BYTES, MIN_ITERATIONS)
+
+
+def look_of(credential: ScramCredential) -> Appearance:
+    is_javas = _JAVA_SALT.fullmatch(credential.salt) is not None
+    return Appearance(None if is_javas else len(credential.salt), credential.iterations)
+
+
+def decoy_of(
+    mechanism: ScramMechanism, user: str, secret: bytes, looks: Mapping[Appearance, int] = MappingProxyType({})
+) -> ScramCredential:
+    """The credential of a user that does not exist: always the same salt, and no password fits.
+
+    It looks like that of a real user: as many decoys have a look as real users have it, by `looks`. Few decoys change
+    theirs when users are added.
+    """
+
+    def seed(*words: object) -> bytes:
+        return hmac.digest(secret, ",".join(map(str, (mechanism.name, *words, user))).encode(), "sha512")
+
+    def rank(look: Appearance) -> float:  # Weighted rendezvous hashing.
+        drawn = (int.from_bytes(seed("look", *look)[:6]) + 1) / (2**48 + 1)
+        return looks.get(look, 1) / -math.log(drawn)
+
+    look = max(looks or (USUAL,), key=rank)
+    salt = _java_salt(seed("salt")) if look.salt_bytes is None else shake_256(seed("salt")).digest(look.salt_bytes)
+    return credential_of(mechanism, seed("password"), salt, look.iterations)
+
+
+def _java_salt(seed: bytes) -> bytes:
+    """130 bits as a number with base 36. Follows Kafka's ScramFormatter.secureRandomString."""
+    number, digits = int.from_bytes(seed) % 2**130, ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _BASE_36[digit] + digits
+    return digits.encode()
 
 
 class ScramExchange:
-    """`find` returns the credential of a user, or None. `nonce` is random and never used twice."""
+    """`find` returns the credential of a user, or a decoy. `nonce` is random and never used twice."""
 
-    def __init__(
-        self, mechanism: ScramMechanism, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes
-    ) -> None:
+    def __init__(self, mechanism: ScramMechanism, find: Callable[[str], ScramCredential], nonce: str) -> None:
         self._mechanism = mechanism
         self._find = find
         self._nonce = nonce
-        self._secret = secret
         self._user = ""
         self._header = ""
         self._signed = ""
@@ -80,9 +124,9 @@ class ScramExchange:
         if authorization_id and _unescape(authorization_id) != user:
             return LoginRefused(f"Authentication failed: {ANOTHER_USER}", f"user {user!r} asked to act as another user")
         self._user = user
-        # Differs: Kafka ends the exchange at once if the user does not exist. Fencepost goes on with a salt that it
-        # makes up and refuses the proof, so that a client cannot find out which users exist.
-        self._credential = self._find(user) or decoy_of(self._mechanism, user, self._secret)
+        # Differs: Kafka ends the exchange at once if the user does not exist. Fencepost goes on with a salt and
+        # iterations like those of its users, and refuses the proof, so that a client cannot find out which users exist.
+        self._credential = self._find(user)
         self._nonce = nonce + self._nonce
         salt = base64.b64encode(self._credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"

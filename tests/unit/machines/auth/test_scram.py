@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import itertools
+from collections import Counter
 
 import pytest
 
 from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused, Step
-from fencepost.machines.auth.scram import ScramCredential, ScramExchange, credential_of
+from fencepost.machines.auth.scram import Appearance, ScramCredential, ScramExchange, credential_of, decoy_of, look_of
 from fencepost.protocol.scram import SCRAM_MECHANISMS, SHA_256, salted_password
 from tests.conformance.logins import scram_final
 
@@ -26,7 +27,7 @@ CREDENTIALS = {
 
 
 def exchange(find: dict[str, ScramCredential] = CREDENTIALS, secret: bytes = b"secret") -> ScramExchange:
-    return ScramExchange(SHA_256, find.get, SERVER_NONCE, secret)
+    return ScramExchange(SHA_256, lambda user: find.get(user) or decoy_of(SHA_256, user, secret), SERVER_NONCE)
 
 
 def steps(*messages: str) -> list[Step]:
@@ -96,6 +97,32 @@ def test_an_unknown_user_looks_like_one_with_another_password() -> None:
     assert isinstance(unknown, LoginRefused)
     assert isinstance(wrong, LoginRefused)
     assert unknown.message == wrong.message
+
+
+JAVA_SALT = b"1o0jknb8fy3ezr7yqmz1rdsm2q"  # As `kafka-configs` of Apache Kafka makes it.
+
+
+def test_decoys_look_like_the_users_that_there_are_and_keep_their_look_when_one_is_added() -> None:
+    looks = {Appearance(16, 4096): 6, Appearance(64, 8192): 3, Appearance(None, 4096): 1}
+    names = [f"nobody-{n}" for n in range(2000)]
+    found = Counter(look_of(decoy_of(SHA_256, name, b"secret", looks)) for name in names)
+    assert found.keys() == looks.keys()
+    assert all(abs(found[look] / len(names) - share / 10) < 0.05 for look, share in looks.items())
+    more = {**looks, Appearance(16, 4096): 7}
+    changed = sum(
+        decoy_of(SHA_256, name, b"secret", looks) != decoy_of(SHA_256, name, b"secret", more) for name in names
+    )
+    assert changed < len(names) / 10
+
+
+def test_a_decoy_of_a_user_of_javas_tools_has_a_salt_of_their_kind() -> None:
+    look = look_of(ScramCredential(JAVA_SALT, b"", b"", 4096))
+    assert look.salt_bytes is None
+    salts = [decoy_of(SHA_256, f"nobody-{n}", b"secret", {look: 1}).salt for n in range(500)]
+    assert len(set(salts)) == len(salts)
+    # 130 bits with base 36: a number of 26 digits begins with 1.
+    assert {salt[:1] for salt in salts if len(salt) == 26} == {b"1"}
+    assert 0.3 < sum(len(salt) == 26 for salt in salts) / len(salts) < 0.5
 
 
 def test_names_with_commas_and_equal_signs_are_whole() -> None:
