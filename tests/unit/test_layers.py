@@ -22,11 +22,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interrupts": set(),
     "malloc": set(),
     "open_files": set(),
-    "server": {"protocol", "machines", "broker", "counting", "faults", "malloc", "open_files"},
-    "diagnose": {"protocol", "machines", "client", "counting"},
+    "printable": set(),
+    "server": {"protocol", "machines", "broker", "counting", "faults", "malloc", "open_files", "printable"},
+    "diagnose": {"protocol", "machines", "client", "counting", "printable"},
     # The sink works against any Kafka, so it knows nothing of our broker.
     "spark": {"protocol", "client", "counting", "malloc", "open_files"},
-    "tap": {"protocol", "client", "counting", "faults"},
+    "tap": {"protocol", "client", "counting", "faults", "printable"},
     "testing": {"protocol", "child", "client", "server", "broker", "faults", "tap"},
     "demo": {"protocol", "child", "client", "testing", "spark"},
     # It judges any cluster, so it knows nothing of our broker.
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": {"protocol", "machines", "client", "diagnose", "demo", "tap", "testing"},
     "cli": {
         *("protocol", "child", "client", "counting", "server", "diagnose", "demo", "faults", "interrupts"),
-        *("spark", "tap", "testing", "verify", "web"),
+        *("printable", "spark", "tap", "testing", "verify", "web"),
     },
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
     "__init__": set(),

@@ -46,7 +46,7 @@ class Complaints:
             self._second, self._lines = second, 0
         if self._lines < LINES_A_SECOND:
             self._lines += 1
-            self._say(self._warning, printable(text))
+            self._say(self._warning, shortened(text))
         else:
             self._suppressed += 1
 
@@ -70,8 +70,6 @@ class Complaints:
             log(text)
 
 
-def printable(text: str) -> str:
-    """Escape text that comes from a client, so that the line stays one line."""
-    if len(text) > MAX_LINE:
-        text = text[:MAX_LINE] + "…"
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+def shortened(text: str) -> str:
+    """A text that a client may have made very long."""
+    return text if len(text) <= MAX_LINE else text[:MAX_LINE] + "…"

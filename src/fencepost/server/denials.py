@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from fencepost.broker.api import APIS
 from fencepost.machines.acl.acls import Denial, Operation, ResourceType
-from fencepost.server.complaints import printable
+from fencepost.server.complaints import shortened
 
 LINES_A_MINUTE = 60
 MINUTE_S = 60.0
@@ -38,7 +38,7 @@ class Denials:
             self._unlogged += 1
         else:
             self._logged.add(denial)
-            self._log(printable(in_words(denial)))
+            self._log(shortened(in_words(denial)))
 
     def _end_minute(self) -> None:
         if self._unlogged:

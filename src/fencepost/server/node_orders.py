@@ -16,7 +16,7 @@ from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.broker.node_orders import DESCRIBE, NodeDescription, NodeOrder
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.server.addresses import CannotListen
-from fencepost.server.complaints import printable
+from fencepost.server.complaints import shortened
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
@@ -79,7 +79,7 @@ class NodeOrders:
                 refusal = f"the order failed: {type(e).__name__}: {e}"
             else:
                 if order.order != DESCRIBE:
-                    self._log(printable(_in_words(order)))
+                    self._log(shortened(_in_words(order)))
             then(refusal, self.describe())
 
         task = asyncio.get_running_loop().create_task(run())

@@ -3,6 +3,7 @@
     2026-11-16T21:52:01.004Z INFO    listens on 127.0.0.1:9092
     2026-11-16T21:52:07.310Z TXN     begin    orders-1 (producer 1000, epoch 0)
 
+A text is one line, whatever a client put into it; that of an error, which is often a traceback, may have several.
 Lines below the chosen level are left out. Lines of `--log txn` have a level of their own and are always written.
 Lines are not buffered, so those before a crash are in the log. A terminal or pipe that stops reading stops the broker.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import IntEnum
 
 from fencepost.broker.coordinator.txn_trace import TxnEvent
+from fencepost.printable import printable
 
 
 class Level(IntEnum):
@@ -51,25 +53,25 @@ class OperatorLog:
         self._date = ""  # Of `_second`.
 
     def debug(self, text: str) -> None:
-        self._log(Level.DEBUG, text)
+        self._log(Level.DEBUG, [text])
 
     def info(self, text: str) -> None:
-        self._log(Level.INFO, text)
+        self._log(Level.INFO, [text])
 
     def warning(self, text: str) -> None:
-        self._log(Level.WARNING, text)
+        self._log(Level.WARNING, [text])
 
     def error(self, text: str) -> None:
-        self._log(Level.ERROR, text)
+        self._log(Level.ERROR, text.split("\n"))
 
     def txn(self, event: TxnEvent) -> None:
-        self._write(f"{self._stamp()} TXN     {describe(event)}")
+        self._write(f"{self._stamp()} TXN     {printable(describe(event))}")
 
-    def _log(self, level: Level, text: str) -> None:
+    def _log(self, level: Level, lines: Iterable[str]) -> None:
         if level >= self.level:
-            for line in text.splitlines():
+            for line in lines:
                 if line.strip():
-                    self._write(f"{self._stamp()} {level.name:<7} {line}")
+                    self._write(f"{self._stamp()} {level.name:<7} {printable(line)}")
 
     def _stamp(self) -> str:
         second, ms = divmod(self._now_ms(), 1000)
@@ -79,9 +81,7 @@ class OperatorLog:
 
 
 def describe(event: TxnEvent) -> str:
-    """One event as text. A client chose the transactional id, so it is escaped if it would break the line."""
+    """One event as text."""
     name = event.transactional_id or "(unknown id)"
-    if not name.isprintable():
-        name = name.encode("unicode_escape").decode()
     text = f"{event.kind.value:<8} {name} (producer {event.producer_id}, epoch {event.producer_epoch})"
     return f"{text}: {event.about}" if event.about else text

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fencepost.counting import counted
+from fencepost.printable import printable
 from fencepost.tap.decoding import WireEvent
 
 ARROWS = {"request": "->", "reply": "<-", "unanswered": "--"}
@@ -32,20 +33,15 @@ def line_of(event: WireEvent, style: Style = plain) -> str:
     parts = [
         _time(event.at_us),
         f"#{event.connection}",
-        shown(event.client_id) or event.client,
+        printable(event.client_id) or event.client,
         ARROWS[event.kind],
         f"{event.api} v{event.version}",
-        f"{shown(event.transactional_id or '')}{who}".strip(),
+        f"{printable(event.transactional_id or '')}{who}".strip(),
         said_by(event, style),
     ]
     if event.fault is not None:
         parts.append(style(f"[{event.fault}]", "fault"))
     return "  ".join(part for part in parts if part)
-
-
-def shown(text: str) -> str:
-    """Control characters escaped, so that a name from the wire cannot steer the terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _time(at_us: int) -> str:
@@ -69,13 +65,13 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
     if "committed" in about:
         yield style("commit", "committed") if about["committed"] else style("abort", "aborted")
     if "group_id" in about:
-        yield f"group {shown(about['group_id'])}"
+        yield f"group {printable(about['group_id'])}"
     if "transaction_timeout_ms" in about:
         yield f"timeout {about['transaction_timeout_ms']} ms"
     if "next_producer_epoch" in about:
         yield f"next {about['next_producer_id']}/{about['next_producer_epoch']}"
     for place in about.get("coordinators", ()):
-        yield f"node {place['node_id']} at {shown(place['host'])}:{place['port']}"
+        yield f"node {place['node_id']} at {printable(place['host'])}:{place['port']}"
     for marker in about.get("markers", ()):
         outcome = style("commit", "committed") if marker["committed"] else style("abort", "aborted")
         yield f"{outcome} {marker['producer_id']}/{marker['producer_epoch']} {_few(marker['partitions'])}"
@@ -94,7 +90,7 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
     if errors:
         yield _few([f"{where} {name}" for where, name in errors.items()])
     if "malformed" in about:
-        yield style(shown(about["malformed"]), "error")
+        yield style(printable(about["malformed"]), "error")
 
 
 def _limit(fetched: dict[str, Any]) -> str:
@@ -105,4 +101,4 @@ def _limit(fetched: dict[str, Any]) -> str:
 
 def _few(names: list[str]) -> str:
     rest = len(names) - SHOWN_PARTITIONS
-    return shown(", ".join(names[:SHOWN_PARTITIONS])) + (f" and {rest} more" if rest > 0 else "")
+    return printable(", ".join(names[:SHOWN_PARTITIONS])) + (f" and {rest} more" if rest > 0 else "")

@@ -68,12 +68,6 @@ def test_names_that_differ_do_not_fill_the_log_either() -> None:
     assert lines[-1].startswith(f"{4 * LINES_A_MINUTE} more denials")
 
 
-def test_a_name_cannot_break_the_line() -> None:
-    found, lines, _ = denials()
-    found.add(DENIAL._replace(name="orders\nINFO all is well"))
-    assert "\n" not in lines[0]
-
-
 def test_denials_are_counted_by_api_operation_and_resource() -> None:
     found, _, _ = denials()
     for _ in range(3):

@@ -21,6 +21,7 @@ from fencepost.server.connection import ClientConnection
 from fencepost.server.connection_state import MOVES, ConnectionState
 from fencepost.server.listener import Listener
 from fencepost.server.live_node import LiveNode
+from fencepost.server.operator_log import OperatorLog
 from tests.pure_nodes import PureNodes
 
 KB, MB = 1 << 10, 1 << 20
@@ -417,8 +418,8 @@ def test_lines_past_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_line_stays_one_line_and_is_cut() -> None:
     lines: list[str] = []
-    Complaints(lines.append).line("a\nb\x1b[31m" + "x" * 10_000)
-    assert lines[0].startswith("a\\nb\\x1b[31mxxx")
+    Complaints(OperatorLog(write=lines.append).warning).line("a\nb\x1b[31m" + "x" * 10_000)
+    assert "WARNING a\\nb\\x1b[31mxxx" in lines[0]
     assert len(lines[0]) < 1000
 
 

@@ -38,6 +38,19 @@ def test_lines_below_the_level_are_left_out(level: Level) -> None:
     assert [line.split()[1] for line in lines] == [each.name for each in Level if each >= level]
 
 
+FORGED = "t1\n2023-11-14T22:13:20.007Z INFO    all is well\x1b[2K\u2028\u202e\x9b\x7f"
+
+
+def test_an_id_that_a_client_chose_stays_on_its_line_and_shows_what_is_invisible_in_it() -> None:
+    log, lines = make(Level.DEBUG)
+    for say in (log.debug, log.info, log.warning):
+        say(f"transaction {FORGED} was open")
+    log.txn(TxnEvent(TxnEventKind.BEGIN, FORGED, 7, 3))
+    log.txn(TxnEvent(TxnEventKind.BEGIN, "t1", 7, 3, f"refused: {FORGED}"))
+    assert len(lines) == 5
+    assert all(r"t1\n2023-11-14T22:13:20.007Z INFO    all is well\x1b[2K\u2028\u202e\x9b\x7f" in line for line in lines)
+
+
 def test_lines_about_transactions_are_written_at_every_level() -> None:
     log, lines = make(Level.ERROR)
     log.txn(TxnEvent(TxnEventKind.BEGIN, "t1", 7, 3))

@@ -6,26 +6,15 @@ from fencepost.counting import counted
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord
 from fencepost.diagnose.tail.outcomes import Fate
 from fencepost.diagnose.words import instant
+from fencepost.printable import printable
 
 SHOWN_CHARS = 100
-ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 UNKNOWN_ID = "(unknown id)"
 
 
 def safe_text(text: str) -> str:
-    """A text without control characters, direction marks and other invisible characters: they are escaped."""
-    if text.isprintable() and "\\" not in text:
-        return text
-    return "".join(_safe_char(char) for char in text)
-
-
-def _safe_char(char: str) -> str:
-    if char in ESCAPES:
-        return ESCAPES[char]
-    if char.isprintable():
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """The text without invisible characters. A backslash is doubled: in a value, it must not look like an escape."""
+    return printable(text.replace("\\", "\\\\"))
 
 
 def shown_bytes(data: bytes | None, most_chars: int | None = SHOWN_CHARS) -> str:
