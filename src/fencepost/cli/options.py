@@ -154,11 +154,11 @@ class ClusterOptions:
             found += ["--set", f"{name}{equals}..." if _is_secret(name) else pair]
         return found
 
-    def command(self, *words: str) -> str:
+    def command(self, *words: str, about: str | None = None) -> str:
         """A command for the same cluster, as a line that can be pasted into a shell."""
         from fencepost.diagnose.commands import command, for_cluster
 
-        return for_cluster(command(*words), self.arguments())
+        return for_cluster(command(*words, about=about), self.arguments())
 
     def pasteable(self, document: D) -> D:
         """The document of a command, whose commands are for the same cluster."""

@@ -104,7 +104,9 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 raise
             if partition is None:
                 raise unknown_topic(cluster, client, topic) from None
-            raise Failure(str(e), f"`{cluster.command('topic', 'describe', topic)}` shows its partitions") from None
+            raise Failure(
+                str(e), f"`{cluster.command('topic', 'describe', about=topic)}` shows its partitions"
+            ) from None
         try:
             is_empty = True
             for event in reading.present(start):
@@ -124,7 +126,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
         except TopicGone as e:
             raise Failure(str(e), f"`{cluster.command('topic', 'list')}` lists the topics that there are") from None
         except DamagedBatch as e:
-            behind = cluster.command("tail", f"{e.where.topic}:{e.where.partition}", "--from", str(e.next_offset))
+            behind = cluster.command("tail", "--from", str(e.next_offset), about=f"{e.where.topic}:{e.where.partition}")
             raise Failure(str(e), f"`{behind}` shows what follows it") from None
         except Corrupt as e:
             raise Failure(

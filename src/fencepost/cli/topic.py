@@ -250,7 +250,7 @@ def _refusal(error: BrokerError, name: str, cluster: ClusterOptions, client: Kaf
     from fencepost.protocol import errors
 
     hints = {
-        errors.TOPIC_ALREADY_EXISTS: f"`{cluster.command('topic', 'describe', name)}` shows it; "
+        errors.TOPIC_ALREADY_EXISTS: f"`{cluster.command('topic', 'describe', about=name)}` shows it; "
         "--if-not-exists accepts it",
         errors.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 letters, digits, dots, hyphens and underscores; "
         "a dot and an underscore count as the same",

@@ -10,13 +10,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from fencepost.printable import printable
+
 T = TypeVar("T")
 
 
 class Command(str):
     """A line such as `fencepost txn explain orders-sink-3`."""
 
-    __slots__ = ()
+    operand = ""  # Its end, if that begins with ` -- `: options stand before it.
 
 
 class KafkaTool(Command):
@@ -29,8 +31,32 @@ class KafkaTool(Command):
 EXPORTED = '"$FENCEPOST_BOOTSTRAP"'
 
 
-def command(*words: str) -> Command:
-    return Command(shlex.join(("fencepost", *words)))
+def command(*words: str, about: str | None = None) -> Command:
+    """`about` is the id that the command is about, which anyone may have chosen."""
+    line = " ".join(map(quoted, ("fencepost", *words)))
+    if about is None or not about.startswith("-"):
+        return Command(line if about is None else f"{line} {quoted(about)}")
+    operand = f" -- {quoted(about)}"
+    found = Command(line + operand)
+    found.operand = operand
+    return found
+
+
+def quoted(word: str) -> str:
+    """A word for bash, zsh or ksh, in which nothing is invisible."""
+    if "\0" in word:
+        # No argument of a command has this character. Without it, the command would be about another id.
+        return shlex.quote(printable(word))
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_quoted_char, word))}'"
+
+
+def _quoted_char(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    # There, \x80 and above would be a byte and no character.
+    return f"\\u{ord(char):04x}" if "\x80" <= char <= "\xff" and not char.isprintable() else printable(char)
 
 
 def alter_config(entity: Sequence[str], setting: str) -> KafkaTool:
@@ -60,7 +86,9 @@ def for_cluster(value: T, options: Sequence[str]) -> T:
     if isinstance(found, KafkaTool):
         found = _of_kafka(found, options)
     elif isinstance(found, Command):
-        found = Command(f"{found} {shlex.join(options)}")
+        operand = found.operand
+        found = Command(f"{found.removesuffix(operand)} {' '.join(map(quoted, options))}{operand}")
+        found.operand = operand
     elif dataclasses.is_dataclass(found) and not isinstance(found, type):
         fields = {f.name: for_cluster(getattr(found, f.name), options) for f in dataclasses.fields(found)}
         found = type(found)(**fields)

@@ -170,4 +170,4 @@ def _commands(producer_id: int, is_orphan: bool, rows: list[LsoRow]) -> tuple[Co
     transactional_id = rows[0].transactional_id
     if transactional_id is None:
         return ()  # Not all coordinators answered: it may hang, or not.
-    return (command("txn", "explain", transactional_id),)
+    return (command("txn", "explain", about=transactional_id),)

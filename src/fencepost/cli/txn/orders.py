@@ -65,9 +65,11 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         stuck = _stuck_anyway(cluster, hanging, snapshot.nameless)
         refusal = why_not_fence(found, must_be_open)
         if refusal is not None and is_decided(found.state):
-            raise Failure(refusal, f"`{cluster.command('txn', 'explain', transactional_id)}` shows what it waits for")
+            raise Failure(
+                refusal, f"`{cluster.command('txn', 'explain', about=transactional_id)}` shows what it waits for"
+            )
         if refusal is not None:
-            anyway = f"to fence its producer anyway: `{cluster.command('txn', 'fence', transactional_id)}`"
+            anyway = f"to fence its producer anyway: `{cluster.command('txn', 'fence', about=transactional_id)}`"
             raise Failure(refusal, stuck[1] if stuck is not None else anyway)
         warning = f" But {stuck[0]}." if stuck is not None else ""
         confirm(what_fence_does(found) + warning, yes)
@@ -202,6 +204,6 @@ def _hanging_on(
             raise Failure(
                 f"the transaction of producer {producer.producer_id} on {where} does not hang: "
                 f"`{owner.transactional_id}` is {owner.state}",
-                f"`{cluster.command('txn', 'fence', owner.transactional_id)}` aborts it on all its partitions",
+                f"`{cluster.command('txn', 'fence', about=owner.transactional_id)}` aborts it on all its partitions",
             )
     raise Failure(f"no such transaction hangs on {where}", f"`{cluster.command('txn', 'hanging')}` lists those that do")

@@ -42,7 +42,7 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
             detail=f"{counted(pin.waiting, 'offset')} behind its first record cannot be read with read_committed"
             + (f"; its timeout is {duration(pin.timeout_ms)}" if pin.timeout_ms is not None else "")
             + ".",
-            command=command("txn", "explain", pin.transactional_id)
+            command=command("txn", "explain", about=pin.transactional_id)
             if pin.transactional_id is not None
             else command("txn", "lso"),
             transactional_ids=(pin.transactional_id,) if pin.transactional_id is not None else (),
@@ -96,7 +96,7 @@ def diagnose_unseen(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 if where in lso.denied
                 else "The leader of the partition did not say who writes there."
             ),
-            command=command("txn", "producers", f"{where.topic}:{where.partition}"),
+            command=command("txn", "producers", about=f"{where.topic}:{where.partition}"),
             partitions=(where,),
         )
         for where in lso.unseen
@@ -147,7 +147,7 @@ def diagnose_timeouts(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 if is_late
                 else f"It is open for {duration(age_ms)}; after {duration(txn.timeout_ms)} it is aborted and "
                 "its producer is fenced.",
-                command=command("txn", "explain", txn.transactional_id),
+                command=command("txn", "explain", about=txn.transactional_id),
                 transactional_ids=(txn.transactional_id,),
                 partitions=txn.partitions,
                 age_ms=age_ms,
@@ -172,7 +172,7 @@ def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                     summary=f"`{txn.transactional_id}` waits for its markers for {duration(age_ms)} ({txn.state})",
                     detail=f"{listed(txn.partitions) or 'Its partitions'} cannot be reached by its coordinator: is a "
                     "broker down?",
-                    command=command("txn", "explain", txn.transactional_id),
+                    command=command("txn", "explain", about=txn.transactional_id),
                     transactional_ids=(txn.transactional_id,),
                     partitions=txn.partitions,
                     age_ms=age_ms,
@@ -191,7 +191,7 @@ def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             f"{duration(duel.last_ms - duel.first_ms)}",
             detail="Probably two processes share the id and fence each other, or one restarts again and again. "
             "Leave the id to one of them.",
-            command=command("txn", "explain", transactional_id),
+            command=command("txn", "explain", about=transactional_id),
             transactional_ids=(transactional_id,),
             age_ms=snapshot.now_ms - duel.first_ms,
         )
@@ -229,7 +229,7 @@ def _group_waits(
             else f"it can still read {counted(to_read, 'offset')} before them."
         )
         + (f" It has committed no offset on {listed(new)}." if new else ""),
-        command=command("group", "describe", group_id),
+        command=command("group", "describe", about=group_id),
         partitions=places,
         groups=(group_id,),
         age_ms=max((late[where] or 0 for where in places), default=None),
@@ -252,7 +252,7 @@ def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> 
                     summary=f"group `{group.group_id}` has offsets of {listed(pending)} in a transaction on {home}",
                     detail="Until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and no new member of "
                     "the group can start.",
-                    command=command("group", "describe", group.group_id),
+                    command=command("group", "describe", about=group.group_id),
                     partitions=pending,
                     groups=(group.group_id,),
                     age_ms=late[home],

@@ -42,7 +42,9 @@ def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) 
     if is_all_well:
         findings.append(Finding(READERS, f"It blocks no reader{as_known}."))
     if abort is not None:
-        actions.append(Action(advice="to see every step", command=command("txn", "history", txn.transactional_id)))
+        actions.append(
+            Action(advice="to see every step", command=command("txn", "history", about=txn.transactional_id))
+        )
     elif is_all_well and not actions:
         actions.append(Action(advice=f"there is nothing to do{as_known}"))
     return Findings(tuple(findings), tuple(actions), (_cause(snapshot, txn, abort[0] if abort is not None else None),))

@@ -50,7 +50,7 @@ def explain_ongoing(snapshot: TxnSnapshot, txn: DescribedTxn, blocks: Sequence[B
             ),
             Action(
                 advice="to end it now: abort it, which lets the readers continue and fences its producer",
-                command=command("txn", "fence", id_),
+                command=command("txn", "fence", about=id_),
             ),
         ),
         (Cause.OVERDUE if _is_overdue(snapshot, txn) else Cause.OPEN,),

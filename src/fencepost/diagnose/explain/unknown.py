@@ -18,7 +18,7 @@ def explain_unknown(snapshot: TxnSnapshot) -> Findings:
     actions = []
     if snapshot.similar:
         findings.append(Finding(SIMILAR, f"These ids look like it: {listed(f'`{s}`' for s in snapshot.similar)}."))
-        likely = command("txn", "explain", snapshot.similar[0])
+        likely = command("txn", "explain", about=snapshot.similar[0])
         actions.append(Action(advice="look at one of the similar ids", command=likely))
     actions.append(Action(advice="see all ids of the cluster", command=command("txn", "list")))
     return Findings(tuple(findings), tuple(actions), (cause,))
