@@ -145,11 +145,11 @@ def seen_before_login(broker: Broker, users: Sequence[str]) -> dict[str, tuple[b
     return found
 
 
-def test_nobody_can_tell_unknown_users_from_others_also_across_a_restart(
+def test_a_client_cannot_tell_unknown_users_from_others_also_across_a_restart(
     tmp_path: Path, secret: Path, run: Run
 ) -> None:
     data = tmp_path / "data"
-    users, unknown = ["alice", "bob"], [f"nobody-{n}" for n in range(10)]
+    users, unknown = ["alice", "bob"], [f"unknown-{n}" for n in range(10)]
     for user in users:
         add = ("user", "add", user, "--data", str(data), "--password-file", str(secret), "--iterations", "8192")
         assert run(*add).returncode == 0

@@ -8,6 +8,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.streams import say
+from fencepost.printable import printable
 
 
 def confirm(what: str, yes: bool) -> None:
@@ -16,6 +17,6 @@ def confirm(what: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
-    say(what)
+    say(printable(what))
     if not click.confirm("Continue?", err=True):
         raise Failure("not confirmed", "nothing was changed")

@@ -81,14 +81,13 @@ def _looked_at(document: DoctorReport) -> str:
 
 def _report(document: DoctorReport) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph
-    from fencepost.diagnose.tail.text import safe_text
 
     for finding in document.findings:
         lines = [finding.summary, finding.detail, *([f"  {finding.command}"] if finding.command is not None else [])]
         # One width, so that the findings stand below each other.
-        yield Fields([(f"{finding.severity.name:<11}", "\n".join(map(safe_text, lines)))])
+        yield Fields([(f"{finding.severity.name:<11}", "\n".join(lines))])
     for problem in document.problems:
         # The warnings on stderr have the causes.
-        yield Fields([(f"{'NOT KNOWN':<11}", safe_text(problem.partition(": ")[0]))])
+        yield Fields([(f"{'NOT KNOWN':<11}", problem.partition(": ")[0])])
     if not document.findings and not document.problems:
         yield Paragraph("no findings")

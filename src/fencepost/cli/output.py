@@ -21,6 +21,7 @@ from fencepost.cli.layout import Table as Table  # So that callers import all bl
 from fencepost.cli.options import failure_of
 from fencepost.cli.streams import say
 from fencepost.diagnose.plain import plain
+from fencepost.printable import printable, printable_document
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -60,20 +61,29 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
         from rich.console import Console
 
         console = Console(highlight=False)
-        for block in shown(blocks(document)):
+        for block in safe_blocks(document, blocks):
             # A word that is longer than the line is left to the terminal, which does not cut it when it is copied.
             console.print(drawn(block), soft_wrap=True)
-    elif text := as_text(blocks(document)):
+    elif text := as_text(safe_blocks(document, blocks)):
         print(text, flush=True)
 
 
 def _warn(document: object) -> None:
     for problem in _problems(document):
-        say(f"warning: {problem.replace(HINT, '; ')}")
+        say(f"warning: {problem}")
 
 
 def _problems(document: object) -> Sequence[str]:
-    return [*getattr(document, "problems", ()), *getattr(document, "warnings", ())]
+    found = [*getattr(document, "problems", ()), *getattr(document, "warnings", ())]
+    return [printable(problem.replace(HINT, "; ")) for problem in found]
+
+
+def safe_blocks(document: D, blocks: Blocks[D]) -> list[Block]:
+    """The blocks of a document, in whose texts nothing is invisible and only the layout begins new lines.
+
+    All that the commands write as text comes through here, so no command has to think of ids that attack terminals.
+    """
+    return shown(blocks(printable_document(document)))
 
 
 def watch(
@@ -98,7 +108,7 @@ def watch(
                 print(json.dumps(plain(document)), flush=True)
             else:
                 _warn(document)
-                print(f"{_moment()}\n{as_text(blocks(document))}", end="\n\n", flush=True)
+                print(f"{_moment()}\n{as_text(safe_blocks(document, blocks))}", end="\n\n", flush=True)
             if not isinstance(document, Failure) and is_enough(document):
                 return document
             time.sleep(every_ms / 1000)
@@ -122,7 +132,7 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int, is_e
                 document = _attempt(collect)
                 if not isinstance(document, Failure) and is_enough(document):
                     break
-                found = [Paragraph(str(document))] if isinstance(document, Failure) else shown(blocks(document))
+                found = [Paragraph(str(document))] if isinstance(document, Failure) else safe_blocks(document, blocks)
                 warnings = [Paragraph(f"warning: {problem}") for problem in _problems(document)]
                 live.update(Group(*map(drawn, [*warnings, *found])), refresh=True)
                 time.sleep(every_ms / 1000)

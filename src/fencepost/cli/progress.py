@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from fencepost.cli.streams import say
+from fencepost.printable import printable_lines
 
 Say = Callable[[str], None]
 Count = Callable[[int, int], None]
@@ -32,7 +33,7 @@ def progress_bar(what: str) -> Iterator[tuple[Say, Count]]:
         def count(done: int, total: int) -> None:
             bar.update(task, completed=min(done, total), total=total)
 
-        yield lambda line: bar.console.print(Text(line)), count
+        yield lambda line: bar.console.print(Text(printable_lines(line))), count
 
 
 @contextmanager

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
+from fencepost.printable import printable_lines
+
 
 def say(line: str) -> None:
-    """Print a line to stderr, if it can be written."""
+    """Print a line, or several, to stderr, if it can be written."""
     # Without stderr, `print` would take stdout.
     if sys.stderr is None:
         return
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(printable_lines(line), file=sys.stderr, flush=True)
     except OSError:
         _discard(sys.stderr)
 

@@ -139,6 +139,7 @@ def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     from fencepost.diagnose.plain import plain
     from fencepost.diagnose.tail.documents import Remark, document_of
     from fencepost.diagnose.tail.text import SHOWN_CHARS, line_of, outcome_of
+    from fencepost.printable import printable
 
     coloured = sys.stdout.isatty()
     most_chars = None if full else SHOWN_CHARS
@@ -146,7 +147,7 @@ def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     def show(event: TailEvent) -> None:
         if isinstance(event, Remark):
             sys.stdout.flush()
-            say(f"warning: {event.text}")
+            say(f"warning: {printable(event.text)}")
         elif as_json:
             print(json.dumps(plain(document_of(event))))
         elif coloured:

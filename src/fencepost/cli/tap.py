@@ -88,6 +88,7 @@ def tap(
     from fencepost.cli.broker import parse_address
     from fencepost.client.failures import BadClientSetting
     from fencepost.client.settings import parse_settings
+    from fencepost.printable import printable
     from fencepost.tap.proxy import PortUnusable, Proxy, Unreached
     from fencepost.tap.running import run
 
@@ -109,7 +110,7 @@ def tap(
                 settings,
                 address,
                 show=show,
-                say=lambda text: say(f"warning: {text.replace(HINT, '; ')}"),
+                say=lambda text: say(f"warning: {printable(text.replace(HINT, '; '))}"),
                 shows_fetches=fetches,
                 client_tls=client_tls,
                 advertised_host=advertise,

@@ -32,7 +32,7 @@ EXPORTED = '"$FENCEPOST_BOOTSTRAP"'
 
 
 def command(*words: str, about: str | None = None) -> Command:
-    """`about` is the id that the command is about, which anyone may have chosen."""
+    """`about` is the id that the command is about, which a client chose."""
     line = " ".join(map(quoted, ("fencepost", *words)))
     if about is None or not about.startswith("-"):
         return Command(line if about is None else f"{line} {quoted(about)}")

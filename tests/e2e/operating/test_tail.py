@@ -200,7 +200,7 @@ def test_a_damaged_batch_is_named_with_both_checksums_and_not_shown(
     assert re.match(
         rf"error: {topic}-0: the record batch at offset 1 is damaged: "
         r"crc is 0x[0-9a-f]{8}, the header says 0x[0-9a-f]{8} \(at byte 17\)\n\n"
-        rf"hint: `fencepost tail {topic}:0 --from 2` shows what follows it\n",
+        rf"hint: `fencepost tail --from 2 {topic}:0` shows what follows it\n",
         shown.err,
     )
     assert [line["value"] for line in run("tail", f"{topic}:0", "--from", "2", "--json").lines] == ["third"]

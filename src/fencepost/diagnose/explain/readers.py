@@ -11,6 +11,7 @@ from fencepost.diagnose.affected import AffectedGroup, AffectedPartition
 from fencepost.diagnose.explain.findings import GROUPS, Finding
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, OpenTxn, TxnSnapshot, first_open
 from fencepost.diagnose.words import listed
+from fencepost.printable import Lines
 
 HOLDS_OFFSETS = (
     "It commits offsets of a consumer group: until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and "
@@ -73,7 +74,7 @@ def offsets_behind(blocks: Sequence[Blocked]) -> str:
 def which_groups(groups: Sequence[AffectedGroup]) -> list[Finding]:
     if not groups:
         return []
-    return [Finding(GROUPS, "\n".join(_group(group) for group in groups))]
+    return [Finding(GROUPS, Lines.of(map(_group, groups)))]
 
 
 def _group(group: AffectedGroup) -> str:

@@ -104,7 +104,7 @@ JAVA_SALT = b"1o0jknb8fy3ezr7yqmz1rdsm2q"  # As `kafka-configs` of Apache Kafka 
 
 def test_decoys_look_like_the_users_that_there_are_and_keep_their_look_when_one_is_added() -> None:
     looks = {Appearance(16, 4096): 6, Appearance(64, 8192): 3, Appearance(None, 4096): 1}
-    names = [f"nobody-{n}" for n in range(2000)]
+    names = [f"unknown-{n}" for n in range(2000)]
     found = Counter(look_of(decoy_of(SHA_256, name, b"secret", looks)) for name in names)
     assert found.keys() == looks.keys()
     assert all(abs(found[look] / len(names) - share / 10) < 0.05 for look, share in looks.items())
@@ -118,7 +118,7 @@ def test_decoys_look_like_the_users_that_there_are_and_keep_their_look_when_one_
 def test_a_decoy_of_a_user_of_javas_tools_has_a_salt_of_their_kind() -> None:
     look = look_of(ScramCredential(JAVA_SALT, b"", b"", 4096))
     assert look.salt_bytes is None
-    salts = [decoy_of(SHA_256, f"nobody-{n}", b"secret", {look: 1}).salt for n in range(500)]
+    salts = [decoy_of(SHA_256, f"unknown-{n}", b"secret", {look: 1}).salt for n in range(500)]
     assert len(set(salts)) == len(salts)
     # 130 bits with base 36: a number of 26 digits begins with 1.
     assert {salt[:1] for salt in salts if len(salt) == 26} == {b"1"}
