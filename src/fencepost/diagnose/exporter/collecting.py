@@ -93,8 +93,8 @@ class ClusterWatch(Collector):
                 self._complain("the cluster answers again")
             self._problem = None
             # The version may have changed since the last look, and either one may have made the epochs.
-            bumps = reading.ends_bump_epochs or self._bumped_epochs
-            fenced = fencings_between(self._described, reading.txns.described, bumps)
+            ends_bump_epochs = reading.ends_bump_epochs or self._bumped_epochs
+            fenced = fencings_between(self._described, reading.txns.described, ends_bump_epochs)
             self._bumped_epochs = reading.ends_bump_epochs
             # If a coordinator did not answer, its ids are compared with what they were before.
             kept = self._described if reading.txns.problems else {}
