@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
+from fencepost.diagnose.collect import transactions
 from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.timeline.timeline import Timeline, diagnose_timeline
 from fencepost.testing import Broker
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.pages import txn as page
 from tests.step_producer import StepProducer
 
 ID, TOPIC = "followed", "orders"
@@ -61,3 +69,34 @@ def test_a_cluster_that_was_made_anew_is_read_anew() -> None:
                 assert len(found.rounds) == 1
                 assert found.rounds == look(Timelines(), client).rounds
             broker.restart()
+
+
+def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = 0
+
+    def counted(client: KafkaClient) -> list[NamedPartition]:
+        nonlocal searches
+        searches += 1
+        return partitions_of(client)
+
+    monkeypatch.setattr(transactions, "partitions_of", counted)
+    with (
+        Broker(topics={TOPIC: 2}) as broker,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        closing(WatchedCluster(lambda: KafkaClient({"bootstrap.servers": broker.bootstrap_servers}))) as cluster,
+    ):
+        # A search of this cluster is as good as new for the whole test.
+        recent = cluster.recent
+        monkeypatch.setattr(cluster, "recent", lambda collect: recent(collect, max_age_s=600.0))
+        producers = [StepProducer(client, id_) for id_ in (ID, "other")]
+        for producer in producers:
+            producer.init()
+            page.ask(cluster, {"transactional_id": producer.transaction.transactional_id}, {})
+        producers[0].produce(TOPIC, 1, "one")
+        held = page.ask(cluster, {"transactional_id": ID}, {})
+        assert [f"{b['topic']}-{b['partition']}" for b in held["explanation"]["blocks"]] == ["orders-1"]
+        producers[0].commit()
+        assert page.ask(cluster, {"transactional_id": ID}, {})["explanation"]["hanging"] == []
+        assert searches == 1

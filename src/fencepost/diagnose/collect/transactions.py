@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer, Rpc
 from fencepost.client.admin.configs import describe_broker_configs
@@ -48,6 +49,17 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
 
+
+class Searched(NamedTuple):
+    """The partitions of the cluster, the ends of those that were asked, and the producers of those that matter."""
+
+    existing: frozenset[NamedPartition]
+    ends: Answers[NamedPartition, Ends]
+    producers: Answers[NamedPartition, tuple[Producer, ...]]
+
+
+# As `search_all`.
+Search = Callable[[KafkaClient, Set[NamedPartition], Set[NamedPartition]], Searched]
 # As `read_log`.
 ReadLog = Callable[[KafkaClient, NamedPartition | None, str, int, Progress], tuple[LogEntry, ...]]
 SIMILAR_IDS = 3
@@ -108,6 +120,41 @@ def collect_history(
     )
 
 
+def search_all(
+    client: KafkaClient, named: Set[NamedPartition] = frozenset(), open_now: Set[NamedPartition] = frozenset()
+) -> Searched:
+    """All partitions of the cluster, with the producers of those where readers wait and of the named ones.
+
+    Of the named ones, those of earlier transactions may have been deleted since; those in `open_now` are asked anyway.
+    """
+    existing = frozenset(partitions_of(client))
+    named = (named & existing) | open_now
+    ends = ends_of(client, sorted(existing | named))
+    waiting = {where for where, found in ends.found.items() if found.gap > 0}
+    return Searched(existing, ends, describe_producers(client, sorted(waiting | named)))
+
+
+def search_named(client: KafkaClient, named: Set[NamedPartition]) -> Searched:
+    return Searched(frozenset(), ends_of(client, sorted(named)), describe_producers(client, sorted(named)))
+
+
+def searched_anew(
+    client: KafkaClient, before: Searched, named: Set[NamedPartition], open_now: Set[NamedPartition]
+) -> Searched:
+    """A search of the whole cluster that is not quite new, with new answers about the named partitions."""
+    now = search_named(client, (named & before.existing) | open_now)
+    return Searched(
+        before.existing,
+        Answers(
+            {**before.ends.found, **now.ends.found}, list(dict.fromkeys((*before.ends.problems, *now.ends.problems)))
+        ),
+        Answers(
+            {**before.producers.found, **now.producers.found},
+            list(dict.fromkeys((*before.producers.problems, *now.producers.problems))),
+        ),
+    )
+
+
 def collect_txn(
     client: KafkaClient,
     transactional_id: str,
@@ -115,12 +162,13 @@ def collect_txn(
     everywhere: bool = True,
     progress: Progress = no_progress,
     read: ReadLog = read_log,
+    search: Search = search_all,
 ) -> TxnSnapshot:
     """What the coordinator, the log and the leaders of partitions know about one id.
 
-    With `everywhere`, every partition of the cluster where readers wait is searched for the producers of the id: a
-    transaction may be open on a partition that neither the coordinator nor the log names. This takes as many requests
-    as `collect_hanging`: a few for each broker.
+    With `everywhere`, `search` looks for producers of the id on every partition of the cluster where readers wait: a
+    transaction may be open on a partition that neither the coordinator nor the log names. `search_all` takes as many
+    requests as `collect_hanging`: a few for each broker.
     """
     coordinator, txn = _describe(client, transactional_id)
     problems: list[str] = []
@@ -134,16 +182,9 @@ def collect_txn(
     if txn is None:
         known = list_transactions(client)
         similar = similar_to(transactional_id, known.found)
-    named = partitions = _partitions_named(txn, history or ())
-    if everywhere:
-        existing = set(partitions_of(client))
-        # The topics of earlier transactions may have been deleted since.
-        named &= existing | set(txn.partitions if txn is not None else ())
-        partitions = existing | named
-    ends = ends_of(client, sorted(partitions))
-    producers = describe_producers(
-        client, sorted(where for where in partitions if where in named or _waits(ends.found.get(where)))
-    )
+    named, open_now = _partitions_named(txn, history or ()), set(txn.partitions if txn is not None else ())
+    found = search(client, named, open_now) if everywhere else search_named(client, named)
+    ends, producers = found.ends, found.producers
     settled: set[OpenTxn] = set()
     if suspects := leftovers(producers.found, txn, history or ()):
         _, txn_now = _describe(client, transactional_id)
@@ -225,10 +266,6 @@ def _nameless(
         return set(), unanswered
     orphans = {open_ for open_ in uncoordinated(producers, txns) if open_.producer_id not in txns}
     return orphans - settled_since(client, orphans, txns), ()
-
-
-def _waits(ends: Ends | None) -> bool:
-    return ends is not None and ends.gap > 0
 
 
 def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> set[NamedPartition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
@@ -13,7 +13,14 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.partitions import collect_hanging
 from fencepost.diagnose.collect.timeline import Timelines
-from fencepost.diagnose.collect.transactions import ENTRIES_FOR_THE_LATEST, collect_settled, collect_txn
+from fencepost.diagnose.collect.transactions import (
+    ENTRIES_FOR_THE_LATEST,
+    Searched,
+    collect_settled,
+    collect_txn,
+    search_all,
+    searched_anew,
+)
 from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging, hanging_of
@@ -66,8 +73,13 @@ class DoneOrders:
 
 
 def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
+    def search(client: KafkaClient, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Searched:
+        """All pages of ids share one search of the cluster."""
+        return searched_anew(client, cluster.recent(search_all), named, open_now)
+
     with cluster.client() as client:
-        snapshot = cluster.own(Timelines).collect(client, params["transactional_id"], _number(query.get(ROUND, "")))
+        id_, key = params["transactional_id"], _number(query.get(ROUND, ""))
+        snapshot = cluster.own(Timelines).collect(client, id_, key, search)
     return txn_document(snapshot, cluster.arguments, cluster.own(DoneOrders).of(params["transactional_id"]))
 
 
