@@ -289,17 +289,12 @@ class Transaction:
             nonlocal is_in_doubt
             is_in_doubt = True
 
-        def error_of(response: EndTxnResponse) -> int:
-            if response.error_code in BUSY:
-                doubt()  # The coordinator may be at work on the request that was sent before.
-            return int(response.error_code)
-
         try:
             response: EndTxnResponse = self._client.ask_coordinator(
                 self.transactional_id,
                 TRANSACTION,
                 EndTxnRequest(*self._identity, commit),
-                error_of,
+                lambda r: int(r.error_code),
                 at_most=5 if self.version is TV2 else 4,
                 retry_also=BUSY,
                 deadline_s=deadline_s,
