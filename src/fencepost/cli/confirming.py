@@ -16,7 +16,9 @@ def confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
+        raise WrongUse(
+            printable(what), "there is no terminal to ask for confirmation: add --yes if this is what you want"
+        )
     say(printable(what))
     if not click.confirm("Continue?", err=True):
         raise Failure("not confirmed", "nothing was changed")

@@ -92,6 +92,7 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
     from fencepost.diagnose.collect.groups import collect_group
     from fencepost.diagnose.groups import diagnose_group
     from fencepost.diagnose.snapshot import GroupSnapshot
+    from fencepost.printable import printable
 
     with cluster.connect() as client:
 
@@ -100,7 +101,7 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
             if not isinstance(snapshot, GroupSnapshot):
                 every = f"`{cluster.command('group', 'list')}` lists all groups"
                 hint = f"did you mean {snapshot[0]}?" if snapshot else every
-                raise Failure(f"there is no consumer group {group_id}", hint)
+                raise Failure(printable(f"there is no consumer group {group_id}"), printable(hint))
             return cluster.pasteable(diagnose_group(snapshot))
 
         found = show(look, description_text, as_json, every_ms)

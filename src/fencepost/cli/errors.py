@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from fencepost.printable import printable
-
 
 class Failure(click.ClickException):
     """The command could not do its work."""
@@ -13,11 +11,11 @@ class Failure(click.ClickException):
     exit_code = 1
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
-        super().__init__(problem if hint is None else f"{printable(problem)}\n\nhint: {printable(hint)}")
+        super().__init__(problem if hint is None else f"{problem}\n\nhint: {hint}")
 
 
 class WrongUse(click.UsageError):
     """The command was called with arguments that make no sense."""
 
     def __init__(self, problem: str, hint: str) -> None:
-        super().__init__(f"{printable(problem)}\n\nhint: {printable(hint)}")
+        super().__init__(f"{problem}\n\nhint: {hint}")

@@ -214,12 +214,13 @@ def failure_of(error: Exception) -> Failure:
     from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
     from fencepost.client.session import Unsupported
+    from fencepost.printable import printable
 
     if isinstance(error, BrokerError) and error.code in NO_SUCH_TOPIC:
         # The cluster has answered, and there is nothing to try again.
-        return Failure(str(error), "is the name right, and is --bootstrap the right cluster?")
+        return Failure(printable(str(error)), "is the name right, and is --bootstrap the right cluster?")
     if isinstance(error, BrokerError):
-        return Unanswered(str(error), f"`fencepost error {error.code}` explains this error")
+        return Unanswered(printable(str(error)), f"`fencepost error {error.code}` explains this error")
     if isinstance(error, Unsupported):
         return Unanswered(str(error), "`fencepost txn` needs Apache Kafka 3.0 or later")
     return Unanswered(*with_hint(str(error), "is --bootstrap right, and is the broker running?"))

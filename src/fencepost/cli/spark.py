@@ -114,7 +114,8 @@ def check(
         finally:
             if session is not None:
                 session.stop()
-    write(report, _report, as_json)
+    # Its hints have commands of several lines, so `_report` itself makes its texts printable.
+    write(report, lambda _: _report(report), as_json)
     if not report.is_ok:
         if len(report.findings) == 1:
             raise Unanswered("the cluster cannot be reached", "is --bootstrap right, and is the broker running?")
@@ -151,9 +152,10 @@ def _start_session(master: str | None, confs: tuple[str, ...]) -> Any:
 
 def _report(report: CheckReport) -> Iterator[Block]:
     from fencepost.cli.output import Paragraph, Table
+    from fencepost.printable import printable, printable_lines
 
-    rows = [(finding.status, finding.subject, finding.text) for finding in report.findings]
+    rows = [(finding.status, *map(printable, (finding.subject, finding.text))) for finding in report.findings]
     yield Table(("STATUS", "SUBJECT", "FOUND"), rows, prose=("SUBJECT", "FOUND"))
     for finding in report.findings:
         if finding.hint is not None:
-            yield Paragraph(f"hint ({finding.subject}): {finding.hint}")
+            yield Paragraph(printable_lines(f"hint ({printable(finding.subject)}): {finding.hint}"))

@@ -215,13 +215,16 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     from fencepost.diagnose.collect.transactions import collect_txn
     from fencepost.diagnose.explain.explanation import diagnose_txn
     from fencepost.diagnose.words import listed
+    from fencepost.printable import printable
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = cluster.pasteable(diagnose_txn(collect_txn(client, transactional_id, progress=progress)))
     write(document, text.explanation, as_json)
     if document.hanging:
         places = listed(h.where for h in document.hanging)
-        raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
+        raise Failure(
+            printable(f"a transaction of `{transactional_id}` hangs on {places}"), "end it with the commands above"
+        )
     if document.state is None:
         raise unknown_id(cluster, transactional_id)
     if document.hanging_nameless:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.options import ClusterOptions, Unanswered
+from fencepost.printable import printable
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -67,7 +68,7 @@ def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple
 def unknown_id(cluster: ClusterOptions, transactional_id: str, similar: Iterable[str] = ()) -> Failure:
     near = next(iter(similar), None)
     hint = f"did you mean {near}?" if near is not None else where_all_ids_are(cluster)
-    return Failure(f"no coordinator knows `{transactional_id}`", hint)
+    return Failure(printable(f"no coordinator knows `{transactional_id}`"), printable(hint))
 
 
 def where_all_ids_are(cluster: ClusterOptions) -> str:
