@@ -18,6 +18,7 @@ from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.node import ANONYMOUS, Node
+from fencepost.broker.slices import PAUSE_MS
 from fencepost.machines.auth.login import Login
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
@@ -130,10 +131,12 @@ class PureBroker:
         return Pending(request, version, connection)
 
     def call(self, request: Message, version: int, client_id: str | None = CLIENT_ID) -> Any:
-        """Send a request that must be answered at once."""
-        response = self.send(request, version, client_id).response
-        assert response is not None, f"{type(request).__name__} v{version} was not answered"
-        return response
+        """Send a request that must be answered at once, or after its slices (`broker/slices.py`)."""
+        pending = self.send(request, version, client_id)
+        while pending.response is None and self.cluster.timers.next_deadline_ms() == self.now_ms + PAUSE_MS:
+            self.advance(PAUSE_MS)
+        assert pending.response is not None, f"{type(request).__name__} v{version} was not answered"
+        return pending.response
 
     def advance(self, ms: int) -> None:
         """Let time pass. Every timer runs at its own deadline, as with a real clock."""
