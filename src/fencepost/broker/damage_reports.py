@@ -35,7 +35,8 @@ class DamageReports:
             self._reads[text] += 1
             reads = self._reads[text]
             if reads == 1:
-                self._notice(f"{text}\n{HINT}")
+                self._notice(text)
+                self._notice(HINT)
             elif reads == 10 ** (len(str(reads)) - 1):
                 self._notice(f"{text} ({reads} reads so far)")
         return errors.CORRUPT_MESSAGE

@@ -120,9 +120,3 @@ def test_an_expired_id_is_told() -> None:
     told.lines()
     told.broker.advance(2 * 3_600_000)
     assert told.lines() == ["expire   t1 (producer 0, epoch 0): the id was idle for too long and is forgotten"]
-
-
-def test_an_id_with_a_line_break_stays_on_one_line() -> None:
-    told = Told()
-    told.init("a\nb")
-    assert told.lines() == ["init     a\\nb (producer 0, epoch 0): timeout 60000 ms"]
