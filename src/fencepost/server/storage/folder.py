@@ -32,7 +32,6 @@ from fencepost.server.storage.checkpoints import (
     START_OFFSETS_NAME,
     TOPIC_ID_NAME,
     NotDurable,
-    decode_offsets,
     decode_topic_id,
     encode_leader_epochs,
     read_file,
@@ -126,7 +125,11 @@ class DataFolder:
             OffsetsFile(f"{self.path}/{name}", is_ignored=name in changed) for name in CHECKED
         )
         self._checkpoints = Checkpointing(self.path, self._recovery_points, self._defer, self._stop)
-        offset_files = (self._start_offsets, self._clean_offsets, self._recovery_points)
+        offset_files: list[OffsetsFile | RecoveryPoints] = [
+            self._start_offsets,
+            self._clean_offsets,
+            self._recovery_points,
+        ]
         self._deletion = LogDeletion(self.path, offset_files, self._defer)
         names = [entry.name for entry in os.scandir(self.path) if entry.is_dir(follow_symlinks=False)]
         self._unopened = {
@@ -134,9 +137,10 @@ class DataFolder:
             for name in names
             if _LOG_DIRECTORY.fullmatch(name) and os.path.exists(f"{self.path}/{name}/{TOPIC_ID_NAME}")
         }
-        for name in (RECOVERY_POINTS_NAME, START_OFFSETS_NAME, CLEAN_OFFSETS_NAME):
-            content = read_file(f"{self.path}/{name}")
-            if content is not None and decode_offsets(content) is None and name not in changed:
+        for name, file in zip(
+            (START_OFFSETS_NAME, CLEAN_OFFSETS_NAME, RECOVERY_POINTS_NAME), offset_files, strict=True
+        ):
+            if file.is_damaged:
                 self._report(f"{name} is damaged, its offsets are not used")
         self._begun_logs = BegunLogs(self.path, boot)
         self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)

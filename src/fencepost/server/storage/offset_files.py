@@ -25,8 +25,11 @@ from fencepost.server.storage.checkpoints import (
 )
 
 
-def _read(path: str) -> dict[str, int]:
-    return {name: offset for name, offset in (decode_offsets(read_file(path)) or {}).items() if offset}
+def _read(path: str) -> tuple[dict[str, int], bool]:
+    """The offsets, and whether there is a file that does not have the form of one."""
+    content = read_file(path)
+    offsets = decode_offsets(content)
+    return {name: offset for name, offset in (offsets or {}).items() if offset}, content is not None and offsets is None
 
 
 class OffsetsFile:
@@ -34,7 +37,7 @@ class OffsetsFile:
 
     def __init__(self, path: str, is_ignored: bool = False) -> None:
         self._path = path
-        self._offsets = {} if is_ignored else _read(path)
+        self._offsets, self.is_damaged = ({}, False) if is_ignored else _read(path)
         self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
 
     def get(self, name: str) -> int:
@@ -72,7 +75,7 @@ class RecoveryPoints:
 
     def __init__(self, folder: str, is_synced: bool = False) -> None:
         self._path = f"{folder}/{RECOVERY_POINTS_NAME}"
-        self._points = _read(self._path)
+        self._points, self.is_damaged = _read(self._path)
         self._in_file = set(self._points)  # The names that a start may find there, also after a power loss.
         self._synced = dict(self._points) if is_synced else None  # None: it is not known what is on disk.
         self._lock = Lock()
