@@ -64,8 +64,10 @@ class SparkCluster:
 
     def executors(self, host: str) -> list[psutil.Process]:
         """The running executors of one worker."""
+        # `spark-class` may leave a dead child to the worker that it becomes, which never asks for it.
         with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self._processes[host].pid).children()
+            children = psutil.Process(self._processes[host].pid).children()
+            return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
         return []
 
     def kill_worker(self, host: str) -> None:

@@ -33,8 +33,11 @@ DYNAMIC = {
     "executor.cores": "1",
     "executor.memory": "480m",  # Two of them are in a worker.
     "dynamicAllocation.enabled": "true",
-    "dynamicAllocation.shuffleTracking.enabled": "true",
-    "dynamicAllocation.shuffleTracking.timeout": "1s",
+    # An executor that goes gives its shuffle files to another one. Spark would keep it as long as a job may read them.
+    "decommission.enabled": "true",
+    "storage.decommission.enabled": "true",
+    "storage.decommission.shuffleBlocks.enabled": "true",
+    "dynamicAllocation.shuffleTracking.enabled": "false",
     "dynamicAllocation.minExecutors": "0",
     "dynamicAllocation.maxExecutors": str(TASKS),
     "dynamicAllocation.executorIdleTimeout": "1s",
