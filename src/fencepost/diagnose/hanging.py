@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
 from fencepost.diagnose.commands import Command, command
-from fencepost.diagnose.snapshot import HangingSnapshot, OpenTxn, TxnSnapshot, age_by_record, is_open
+from fencepost.diagnose.snapshot import Look, TxnSnapshot, age_by_record, is_open, open_txn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,38 +47,26 @@ class HangingReport:
     partition_count: int
     # Open transactions that their coordinator knows.
     open_count: int
-    # Open transactions that may or may not hang, because not all coordinators answered.
+    # Open transactions that may or may not hang, because not all brokers answered.
     undecided_count: int
     problems: tuple[str, ...]
 
 
-def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
-    """The transactions that their coordinator does not know, although they were open before and after it was asked."""
-    hanging = []
-    known: set[int] = set()
-    undecided_count = 0
-    for where, producers in snapshot.before.items():
-        still = {(p.producer_id, p.producer_epoch, p.txn_start_offset) for p in snapshot.after.get(where, ())}
-        for producer in producers:
-            if producer.txn_start_offset < 0:
-                continue
-            txn = snapshot.txns.get(producer.producer_id)
-            why = why_it_hangs(txn, where)
-            if why is None:
-                known.add(producer.producer_id)
-            elif (producer.producer_id, producer.producer_epoch, producer.txn_start_offset) not in still:
-                continue  # It has just ended.
-            elif txn is None and snapshot.unanswered_coordinators:
-                undecided_count += 1
-            else:
-                hanging.append(_hanging(where, producer, txn, why, snapshot.now_ms))
+def diagnose_hanging(look: Look) -> HangingReport:
+    """The open transactions that their coordinator does not know."""
+    judged = [(where, producer, look.hangs(where, producer)) for where, producer in look.open_producers()]
+    hanging = [
+        _hanging(where, producer, look.txns.get(producer.producer_id), look.now_ms)
+        for where, producer, hangs in judged
+        if hangs
+    ]
     return HangingReport(
-        now_ms=snapshot.now_ms,
+        now_ms=look.now_ms,
         hanging=tuple(sorted(hanging, key=lambda h: (h.topic, h.partition, h.start_offset))),
-        partition_count=snapshot.partition_count,
-        open_count=len(known),
-        undecided_count=undecided_count,
-        problems=(*snapshot.unanswered_coordinators, *snapshot.problems),
+        partition_count=len(look.ends),
+        open_count=len({producer.producer_id for _, producer, hangs in judged if hangs is False}),
+        undecided_count=sum(hangs is None for _, _, hangs in judged),
+        problems=(*look.unanswered_coordinators, *look.problems),
     )
 
 
@@ -100,10 +88,10 @@ def hanging_of(snapshot: TxnSnapshot) -> tuple[HangingTxn, ...]:
     """
     mine = snapshot.leftovers
     return tuple(
-        _hanging(where, producer, snapshot.txn, why_it_hangs(snapshot.txn, where) or "", snapshot.now_ms)
+        _hanging(where, producer, snapshot.txn, snapshot.now_ms)
         for where, producers in sorted(snapshot.producers.items())
         for producer in producers
-        if OpenTxn(where, producer.producer_id, producer.producer_epoch, producer.txn_start_offset) in mine
+        if open_txn(where, producer) in mine
     )
 
 
@@ -113,7 +101,7 @@ def abort_command(where: NamedPartition, producer_id: int) -> Command:
     return command("txn", "abort", *place, "--producer-id", str(producer_id))
 
 
-def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str, now_ms: int) -> HangingTxn:
+def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None, now_ms: int) -> HangingTxn:
     return HangingTxn(
         topic=where.topic,
         partition=where.partition,
@@ -124,6 +112,6 @@ def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None
         age_ms=age_by_record(producer.last_timestamp_ms, now_ms),
         coordinator_epoch=producer.coordinator_epoch,
         transactional_id=txn.transactional_id if txn is not None else None,
-        why=why,
+        why=why_it_hangs(txn, where) or "",
         abort_command=abort_command(where, producer.producer_id),
     )

@@ -8,7 +8,14 @@ from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.diagnose.affected import AffectedGroup, affected_groups
 from fencepost.diagnose.commands import Command, command
 from fencepost.diagnose.hanging import abort_command
-from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
+from fencepost.diagnose.snapshot import (
+    OFFSETS_TOPIC,
+    Ends,
+    Look,
+    age_by_record,
+    first_open,
+    is_coordinated,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class LsoRow:
     # The client of the transaction, if the brokers remember its requests.
     client_id: str | None = None
     host: str | None = None
-    # No coordinator knows it: it may hang, see `hanging.py`.
+    # No coordinator will end it: it hangs.
     is_orphan: bool = False
 
 
@@ -67,7 +74,7 @@ class LsoReport:
     problems: tuple[str, ...]
 
 
-def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all: bool = False) -> LsoReport:
+def diagnose_lso(snapshot: Look, max_age_ms: int | None = None, shows_all: bool = False) -> LsoReport:
     """The partitions where readers wait, the longest wait first; with `shows_all`, all partitions."""
     rows = [lso_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
     waiting = [row for row in rows if row.waiting > 0]
@@ -87,7 +94,7 @@ def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all
     )
 
 
-def lso_row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
+def lso_row(snapshot: Look, where: NamedPartition, ends: Ends) -> LsoRow:
     pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
     if pin is None:
         return LsoRow(
@@ -114,7 +121,7 @@ def lso_row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
         timeout_ms=txn.timeout_ms if txn is not None and is_known else None,
         client_id=last_rpc.client_id if last_rpc is not None else None,
         host=last_rpc.host if last_rpc is not None else None,
-        is_orphan=not is_known and (txn is not None or not snapshot.unanswered_coordinators),
+        is_orphan=snapshot.hangs(where, pin) is True,
     )
 
 
@@ -124,7 +131,7 @@ def _last_rpc(rpcs: tuple[Rpc, ...], pin: Producer) -> Rpc | None:
     return mine[-1] if mine else None
 
 
-def _age_ms(snapshot: LsoSnapshot, where: NamedPartition, pin: Producer, start_ms: int) -> int | None:
+def _age_ms(snapshot: Look, where: NamedPartition, pin: Producer, start_ms: int) -> int | None:
     """The time since the transaction began or, if no coordinator knows it, since its first record was written."""
     if start_ms >= 0:
         return max(snapshot.now_ms - start_ms, 0)

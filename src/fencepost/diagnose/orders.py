@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.admin.orders import fence, write_abort_marker
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect.partitions import collect_ends
+from fencepost.diagnose.collect.look import ends_of
 from fencepost.diagnose.collect.state_log import collect_last_steps
 from fencepost.diagnose.hanging import HangingTxn
 from fencepost.diagnose.snapshot import Ends, LogEntry, OpenTxn, is_decided, is_open
@@ -96,7 +96,7 @@ def order_fence(client: KafkaClient, txn: DescribedTxn, hanging: Sequence[Hangin
 
     `hanging` has the transactions of the id that hang, which this does not end.
     """
-    before = collect_ends(client, txn.partitions)
+    before = ends_of(client, txn.partitions).found
     producer_id, epoch = fence(client, txn.transactional_id, txn.timeout_ms)
     was_open = is_open(txn.state)
     came_too_late = was_open and was_committed(collect_last_steps(client, txn.transactional_id, STEPS_OF_A_FENCE))
@@ -128,7 +128,7 @@ def was_committed(steps: Sequence[LogEntry]) -> bool:
 def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
     """Write an abort marker for each transaction; only for those that `diagnose_hanging` found."""
     partitions = [h.where for h in hanging]
-    before = collect_ends(client, partitions)
+    before = ends_of(client, partitions).found
     for txn in hanging:
         write_abort_marker(client, txn.where, txn.producer)
     what = listed(f"{h.where} (producer {h.producer_id}, from offset {h.start_offset})" for h in hanging)
@@ -146,7 +146,7 @@ def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
 def _compare(
     client: KafkaClient, before: Mapping[NamedPartition, Ends], partitions: Collection[NamedPartition]
 ) -> tuple[EndedPartition, ...]:
-    after = collect_ends(client, partitions)
+    after = ends_of(client, partitions).found
     return tuple(
         EndedPartition(
             topic=where.topic,

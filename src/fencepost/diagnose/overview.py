@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fencepost.diagnose.affected import AffectedGroup
 from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso
-from fencepost.diagnose.snapshot import LsoSnapshot, TxnsSnapshot, is_open
+from fencepost.diagnose.snapshot import Look, TxnsSnapshot, is_open
 from fencepost.diagnose.txns import Filters, TxnRow, diagnose_txns
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 
@@ -22,7 +22,7 @@ class OverviewSnapshot:
     cluster_id: str
     broker_count: int
     is_fencepost: bool
-    lso: LsoSnapshot
+    lso: Look
     # Every id; only those with an open transaction are described.
     txns: TxnsSnapshot
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,28 +48,38 @@ class OpenTxn(NamedTuple):
     start_offset: int
 
 
+def open_txn(where: NamedPartition, producer: Producer) -> OpenTxn:
+    return OpenTxn(where, producer.producer_id, producer.producer_epoch, producer.txn_start_offset)
+
+
 def uncoordinated(
     producers: Mapping[NamedPartition, tuple[Producer, ...]], txns: Mapping[int, DescribedTxn]
 ) -> set[OpenTxn]:
     """The transactions that are open on partitions and that, according to `txns`, no coordinator will end."""
     return {
-        OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset)
+        open_txn(where, p)
         for where, found in producers.items()
         for p in found
         if p.txn_start_offset >= 0 and not is_coordinated(txns.get(p.producer_id), where)
     }
 
 
+def settled(
+    suspects: Set[OpenTxn], again: Mapping[NamedPartition, tuple[Producer, ...]], txns: Mapping[int, DescribedTxn]
+) -> set[OpenTxn]:
+    """The suspects that a second answer of their leaders clears: they have ended, or `txns` has a coordinator for them.
+
+    The leader of a partition and the coordinator are asked one after the other. The coordinator may have written the
+    markers in between, or a new transaction may have begun.
+    """
+    return {suspect for suspect in suspects if suspect.where in again} - uncoordinated(again, txns)
+
+
 def without(
     producers: Mapping[NamedPartition, tuple[Producer, ...]], ended: Set[OpenTxn]
 ) -> dict[NamedPartition, tuple[Producer, ...]]:
     """The producers, except those of the transactions in `ended`."""
-    return {
-        where: tuple(
-            p for p in found if OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset) not in ended
-        )
-        for where, found in producers.items()
-    }
+    return {where: tuple(p for p in found if open_txn(where, p) not in ended) for where, found in producers.items()}
 
 
 def first_open(producers: Iterable[Producer]) -> Producer | None:
@@ -113,50 +123,54 @@ class TxnsSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LsoSnapshot:
-    """Partitions and, for those whose last stable offset is behind, their producers and transactions."""
+class Look:
+    """Some partitions at one moment: how far readers get, what is open there, and which coordinators know of it.
+
+    A coordinator lists a partition from before the first write until its marker is written. If a transaction was open
+    on a partition before and after the coordinators were asked, and none of them lists it, it will never end by itself.
+    """
 
     now_ms: int
     ends: Mapping[NamedPartition, Ends]
+    # The producers of the partitions where readers wait, without transactions that ended during the look.
     producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
     # Partitions whose producers this user may not see.
     denied: Set[NamedPartition] = frozenset()
     # The transactions of these producers, by producer id.
     txns: Mapping[int, DescribedTxn] = field(default_factory=dict)
-    # The timestamp at the last stable offset, for transactions that no coordinator knows.
+    # Partitions whose leaders did not answer again, after the coordinators.
+    unconfirmed: Set[NamedPartition] = frozenset()
+    # Coordinators that did not answer, and ids that this user may not see: a producer without an owner may have one.
+    unanswered_coordinators: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    # The rest is there if it was asked for (`waits_of`): what there is to know about the transactions that readers wait
+    # for. First the timestamp at the last stable offset, for transactions that no coordinator knows.
     first_record_ms: Mapping[NamedPartition, int] = field(default_factory=dict)
     # The last requests of these transactions; empty if the brokers do not remember requests.
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
     # The offsets of consumer groups on the partitions where readers wait, and offsets in transactions.
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
-    # Gaps in the answers about groups. The rest of the snapshot holds without them, so they are not problems.
+    # Gaps in the answers about groups. The rest of the look holds without them, so they are not problems.
     warnings: tuple[str, ...] = ()
-    # Coordinators that did not answer, and ids that this user may not see: a producer without an owner may have one.
-    unanswered_coordinators: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
 
     @property
     def unseen(self) -> list[NamedPartition]:
         """The partitions where readers wait for a transaction that cannot be found out."""
         return sorted(where for where, ends in self.ends.items() if ends.gap > 0 and where not in self.producers)
 
+    def hangs(self, where: NamedPartition, producer: Producer) -> bool | None:
+        """Whether no coordinator will end the open transaction of a producer; None: not every broker answered."""
+        txn = self.txns.get(producer.producer_id)
+        if is_coordinated(txn, where):
+            return False
+        if where in self.unconfirmed or (txn is None and self.unanswered_coordinators):
+            return None
+        return True
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HangingSnapshot:
-    """The producers of the same partitions, before and after the coordinators were asked.
-
-    A coordinator lists a partition from before the first write until its marker is written. If a transaction was open
-    on a partition before and after, and the coordinator did not list it in between, the coordinator will never end it.
-    """
-
-    now_ms: int
-    partition_count: int
-    before: Mapping[NamedPartition, tuple[Producer, ...]]
-    txns: Mapping[int, DescribedTxn]
-    after: Mapping[NamedPartition, tuple[Producer, ...]]
-    # Coordinators that did not answer, and ids that this user may not see: a producer without an owner may have one.
-    unanswered_coordinators: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    def open_producers(self) -> Iterator[tuple[NamedPartition, Producer]]:
+        for where, found in self.producers.items():
+            yield from ((where, producer) for producer in found if producer.txn_start_offset >= 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,5 +293,5 @@ class GroupSnapshot:
     group: ListedGroup
     described: GroupMembership | None
     offsets: GroupOffsets
-    lso: LsoSnapshot
+    lso: Look
     problems: tuple[str, ...] = ()

@@ -27,9 +27,8 @@ from fencepost.diagnose.producers import diagnose_producers
 from fencepost.diagnose.snapshot import (
     GroupSnapshot,
     GroupsSnapshot,
-    HangingSnapshot,
     HistorySnapshot,
-    LsoSnapshot,
+    Look,
     ProducersSnapshot,
     TxnsSnapshot,
 )
@@ -54,7 +53,7 @@ class Cluster:
         self.producers: dict[NamedPartition, tuple[Producer, ...]] = {self.where: (producer(40),)}
         self.rpcs: tuple[Rpc, ...] = (rpc(about=str(self.where)),)
         self.groups = {GROUP: {self.where: GroupOffset(40, False)}}
-        self.lso = LsoSnapshot(
+        self.lso = Look(
             now_ms=NOW_MS,
             ends=self.ends,
             producers=self.producers,
@@ -95,7 +94,7 @@ def documents(transactional_id: str, topic: str) -> Iterator[tuple[str, Callable
     yield "txn producers", text.producers, diagnose_producers(remembered)
     yield "txn lso", text.lso, diagnose_lso(c.lso)
     idle = {7: c.txn._replace(state="Empty")}
-    hanging = HangingSnapshot(now_ms=NOW_MS, partition_count=1, before=c.producers, txns=idle, after=c.producers)
+    hanging = Look(now_ms=NOW_MS, ends=c.ends, producers=c.producers, txns=idle)
     yield "txn hanging", text.hanging, diagnose_hanging(hanging)
     moved = EndedPartition(
         topic=topic, partition=0, last_stable_offset_before=40, last_stable_offset=91, high_watermark=91

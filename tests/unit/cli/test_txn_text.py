@@ -6,13 +6,13 @@ from fencepost.cli.output import as_text
 from fencepost.cli.txn import text
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.lso import diagnose_lso
-from fencepost.diagnose.snapshot import LsoSnapshot
+from fencepost.diagnose.snapshot import Look
 from tests.unit.diagnose.snapshots import NOW_MS, described, ends, producer
 
 
 def test_lso_prints_the_command_for_each_transaction_that_readers_wait_for() -> None:
     places = {number: NamedPartition("orders", number) for number in range(5)}
-    snapshot = LsoSnapshot(
+    snapshot = Look(
         now_ms=NOW_MS,
         ends=dict.fromkeys(places.values(), ends(40, 90)),
         producers={where: (producer(40, producer_id=number),) for number, where in places.items()},

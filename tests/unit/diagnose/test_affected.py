@@ -8,7 +8,7 @@ from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset, ListedGroup
 from fencepost.diagnose.affected import affected_groups, is_behind
 from fencepost.diagnose.groups import diagnose_group, diagnose_groups
-from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, LsoSnapshot
+from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, Look
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, ends
 
 LOGS = NamedPartition("logs", 0)
@@ -112,7 +112,7 @@ def test_a_lag_that_is_not_known_is_not_0(
     seen_ends = ENDS | {NEW: ends(0, 0)}
     listed = ListedGroup("billing", 1, "classic", "Stable")
     groups = GroupsSnapshot(now_ms=NOW_MS, listed=(listed,), offsets={"billing": at}, ends=seen_ends)
-    lso = LsoSnapshot(now_ms=NOW_MS, ends=seen_ends)
+    lso = Look(now_ms=NOW_MS, ends=seen_ends)
     one = GroupSnapshot(group=listed, described=None, offsets=at, lso=lso)
     [row] = diagnose_groups(groups).groups
     for found in (row, diagnose_group(one)):

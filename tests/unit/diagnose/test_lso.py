@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.lso import diagnose_lso
-from fencepost.diagnose.snapshot import LsoSnapshot
+from fencepost.diagnose.snapshot import Look
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer, rpc
 
 STUCK = described()
@@ -13,7 +13,7 @@ QUICK = described(
 )
 
 
-def snapshot(**changes: object) -> LsoSnapshot:
+def snapshot(**changes: object) -> Look:
     fields = {
         "now_ms": NOW_MS,
         "ends": {
@@ -30,7 +30,7 @@ def snapshot(**changes: object) -> LsoSnapshot:
         },
         "txns": {7: STUCK, 8: QUICK},
     }
-    return LsoSnapshot(**fields | changes)  # type: ignore[arg-type]
+    return Look(**fields | changes)  # type: ignore[arg-type]
 
 
 def test_the_first_open_transaction_is_the_one_that_readers_wait_for() -> None:

@@ -198,7 +198,7 @@ def _hanging_on(
     if report.undecided_count or report.problems:
         hint = _denied(TO_ABORT) if is_denied(report.problems) else "try again later"
         raise Unanswered(f"it is not known whether one hangs on {where}: {report.problems[0]}", hint)
-    for producer in snapshot.before.get(where, ()):
+    for producer in snapshot.producers.get(where, ()):
         owner = snapshot.txns.get(producer.producer_id)
         if producer.txn_start_offset >= 0 and owner and is_meant(producer.producer_id, producer.txn_start_offset):
             raise Failure(

@@ -15,12 +15,13 @@ from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.note_groups import is_note_group
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import collect_ends, collect_lso, hanging_on
+from fencepost.diagnose.collect.look import ends_of
+from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.state_log import Progress, StateMemory, no_progress, read_state_memory
 from fencepost.diagnose.collect.transactions import collect_txns
 from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
 from fencepost.diagnose.doctor.transactions import MAX_AGE_MS
-from fencepost.diagnose.snapshot import TXN_TOPIC, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import TXN_TOPIC, Look, TxnsSnapshot
 from fencepost.protocol.messages import DescribeRpcsRequest
 
 # Between two looks at a last stable offset that may move. Most transactions are shorter.
@@ -47,7 +48,7 @@ def collect_doctor(
     """
     problems: list[str] = []
     lso = collect_lso(client)
-    hanging, txns = hanging_on(client, lso.ends), collect_txns(client)
+    txns = collect_txns(client)
     layout: TopicLayout | None = None
     try:
         layout = describe_layouts(client, [TXN_TOPIC]).get(TXN_TOPIC)
@@ -78,7 +79,6 @@ def collect_doctor(
         is_fencepost=client.any_broker().session.max_version(DescribeRpcsRequest.definition.api_key) >= 0,
         lso=lso,
         second_look=_look_again(client, lso, min(max_age_ms, LONGEST_PAUSE_MS)),
-        hanging=hanging,
         txns=txns,
         recent=memory.recent if memory is not None else {},
         state_topic=state_topic,
@@ -93,8 +93,6 @@ def collect_doctor(
                     *lso.unanswered_coordinators,
                     *lso.problems,
                     *lso.warnings,
-                    *hanging.unanswered_coordinators,
-                    *hanging.problems,
                     *txns.problems,
                     *groups.problems,
                     *problems,
@@ -113,13 +111,13 @@ def _metadata_versions(client: KafkaClient, node_ids: Iterable[int]) -> tuple[in
     return tuple(level for level in found if level >= 0)
 
 
-def _look_again(client: KafkaClient, lso: LsoSnapshot, pause_ms: int) -> SecondLook | None:
+def _look_again(client: KafkaClient, lso: Look, pause_ms: int) -> SecondLook | None:
     """Look at the ends of unseen partitions, at least `pause_ms` after the first look."""
     if not lso.unseen:
         return None
     left_ms = pause_ms - (now_ms() - lso.now_ms)
     time.sleep(min(max(left_ms, 0), pause_ms) / 1000)
-    return SecondLook(after_ms=now_ms() - lso.now_ms, ends=collect_ends(client, lso.unseen))
+    return SecondLook(after_ms=now_ms() - lso.now_ms, ends=ends_of(client, lso.unseen).found)
 
 
 def _state_topic(client: KafkaClient, layout: TopicLayout, problems: list[str]) -> StateTopic:

@@ -11,8 +11,9 @@ from fencepost.client.failures import ClientError
 from fencepost.client.note_groups import is_note_group
 from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import collect_lso, ends_of
-from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, LsoSnapshot
+from fencepost.diagnose.collect.look import ends_of
+from fencepost.diagnose.collect.partitions import collect_lso
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, Look
 
 
 def collect_groups(client: KafkaClient, most_pending: int | None = None, *, with_notes: bool = False) -> GroupsSnapshot:
@@ -62,6 +63,6 @@ def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[s
         group=group,
         described=described,
         offsets=found,
-        lso=collect_lso(client, sorted(topics), with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
+        lso=collect_lso(client, sorted(topics), with_groups=False) if topics else Look(now_ms=now_ms(), ends={}),
         problems=tuple(offsets.problems),
     )

@@ -9,8 +9,9 @@ from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.diagnose.collect.look import see_all
 from fencepost.diagnose.collect.state_log import LogFollower, state_log_of
-from fencepost.diagnose.collect.transactions import Search, collect_txn, search_all
+from fencepost.diagnose.collect.transactions import Search, collect_txn
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot
 from fencepost.diagnose.timeline.batches import SeenBatch
 from fencepost.diagnose.timeline.rounds import Round, choose, rounds_of
@@ -40,7 +41,7 @@ class Timelines:
         self._lock = Lock()
 
     def collect(
-        self, client: KafkaClient, transactional_id: str, round_key: int | None = None, search: Search = search_all
+        self, client: KafkaClient, transactional_id: str, round_key: int | None = None, search: Search = see_all
     ) -> TimelineSnapshot:
         """One transactional id, and the batches of the round with this key, or of its last round."""
         txn = collect_txn(client, transactional_id, read=self._log.read, search=search)

@@ -10,7 +10,7 @@ from fencepost.client.admin.partitions import EARLIEST, list_offsets
 from fencepost.client.admin.topics import describe_layouts
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.partitions import ends_of
+from fencepost.diagnose.collect.look import ends_of
 from fencepost.diagnose.topics import TopicSnapshot
 
 

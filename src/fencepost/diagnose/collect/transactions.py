@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import NamedTuple
 
-from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer, Rpc
+from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Rpc
 from fencepost.client.admin.configs import describe_broker_configs
 from fencepost.client.admin.groups import GroupOffsets
-from fencepost.client.admin.partitions import describe_producers, partitions_of
 from fencepost.client.admin.transactions import (
     describe_rpcs,
     describe_transaction,
@@ -22,7 +20,7 @@ from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import ends_of, settled_since, txns_of
+from fencepost.diagnose.collect.look import Coordinated, Producers, Seen, judge, see, see_all, txns_of
 from fencepost.diagnose.collect.state_log import (
     Progress,
     has_state_log,
@@ -34,32 +32,21 @@ from fencepost.diagnose.collect.state_log import (
 from fencepost.diagnose.snapshot import (
     MARKERS_TAKE_MS,
     ClusterSettings,
-    Ends,
     HistorySnapshot,
     LogEntry,
-    OpenTxn,
     TxnSnapshot,
     TxnsSnapshot,
     is_decided,
     is_open,
     leftovers,
+    open_txn,
     producer_ids_of,
-    uncoordinated,
     without,
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
 
-
-class Searched(NamedTuple):
-    """The partitions of the cluster, the ends of those that were asked, and the producers of those that matter."""
-
-    existing: frozenset[NamedPartition]
-    ends: Answers[NamedPartition, Ends]
-    producers: Answers[NamedPartition, tuple[Producer, ...]]
-
-
-# As `search_all`.
-Search = Callable[[KafkaClient, Set[NamedPartition], Set[NamedPartition]], Searched]
+# As `see_all`.
+Search = Callable[[KafkaClient, Set[NamedPartition], Set[NamedPartition]], Seen]
 # As `read_log`.
 ReadLog = Callable[[KafkaClient, NamedPartition | None, str, int, Progress], tuple[LogEntry, ...]]
 SIMILAR_IDS = 3
@@ -78,10 +65,15 @@ def collect_txns(
     producer_ids: Collection[int] = (),
     reads_log: bool = False,
     progress: Progress = no_progress,
+    describes: Callable[[str], bool] = lambda state: True,
 ) -> TxnsSnapshot:
-    """Every transactional id; with `reads_log`, also when each was last used, which only the log shows."""
+    """Every transactional id; with `reads_log`, also when each was last used, which only the log shows.
+
+    `describes` chooses the states in which an id is described: idle ids can be very many.
+    """
     listed = list_transactions(client, states, producer_ids)
-    described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
+    wanted = {t.transactional_id: t.coordinator for t in listed.found.values() if describes(t.state)}
+    described = describe_transactions(client, wanted)
     memory = read_state_memory(client, progress) if reads_log else None
     return TxnsSnapshot(
         now_ms=now_ms(),
@@ -89,19 +81,6 @@ def collect_txns(
         described=described.found,
         updated_ms=memory.updated_ms if memory is not None else None,
         problems=(*listed.problems, *described.problems, *(memory.problems if memory is not None else ())),
-    )
-
-
-def collect_open_txns(client: KafkaClient) -> TxnsSnapshot:
-    """Every transactional id; only those with an open transaction are described, because idle ids can be very many."""
-    listed = list_transactions(client)
-    open_ = {t.transactional_id: t.coordinator for t in listed.found.values() if is_open(t.state)}
-    described = describe_transactions(client, open_)
-    return TxnsSnapshot(
-        now_ms=now_ms(),
-        listed=tuple(listed.found.values()),
-        described=described.found,
-        problems=(*listed.problems, *described.problems),
     )
 
 
@@ -120,39 +99,9 @@ def collect_history(
     )
 
 
-def search_all(
-    client: KafkaClient, named: Set[NamedPartition] = frozenset(), open_now: Set[NamedPartition] = frozenset()
-) -> Searched:
-    """All partitions of the cluster, with the producers of those where readers wait and of the named ones.
-
-    Of the named ones, those of earlier transactions may have been deleted since; those in `open_now` are asked anyway.
-    """
-    existing = frozenset(partitions_of(client))
-    named = (named & existing) | open_now
-    ends = ends_of(client, sorted(existing | named))
-    waiting = {where for where, found in ends.found.items() if found.gap > 0}
-    return Searched(existing, ends, describe_producers(client, sorted(waiting | named)))
-
-
-def search_named(client: KafkaClient, named: Set[NamedPartition]) -> Searched:
-    return Searched(frozenset(), ends_of(client, sorted(named)), describe_producers(client, sorted(named)))
-
-
-def searched_anew(
-    client: KafkaClient, before: Searched, named: Set[NamedPartition], open_now: Set[NamedPartition]
-) -> Searched:
-    """A search of the whole cluster that is not quite new, with new answers about the named partitions."""
-    now = search_named(client, (named & before.existing) | open_now)
-    return Searched(
-        before.existing,
-        Answers(
-            {**before.ends.found, **now.ends.found}, list(dict.fromkeys((*before.ends.problems, *now.ends.problems)))
-        ),
-        Answers(
-            {**before.producers.found, **now.producers.found},
-            list(dict.fromkeys((*before.producers.problems, *now.producers.problems))),
-        ),
-    )
+def collect_open_txns(client: KafkaClient) -> TxnsSnapshot:
+    """Every transactional id; only those with an open transaction are described."""
+    return collect_txns(client, describes=is_open)
 
 
 def collect_txn(
@@ -162,12 +111,12 @@ def collect_txn(
     everywhere: bool = True,
     progress: Progress = no_progress,
     read: ReadLog = read_log,
-    search: Search = search_all,
+    search: Search = see_all,
 ) -> TxnSnapshot:
     """What the coordinator, the log and the leaders of partitions know about one id.
 
     With `everywhere`, `search` looks for producers of the id on every partition of the cluster where readers wait: a
-    transaction may be open on a partition that neither the coordinator nor the log names. `search_all` takes as many
+    transaction may be open on a partition that neither the coordinator nor the log names. `see_all` takes as many
     requests as `collect_hanging`: a few for each broker.
     """
     coordinator, txn = _describe(client, transactional_id)
@@ -183,36 +132,40 @@ def collect_txn(
         known = list_transactions(client)
         similar = similar_to(transactional_id, known.found)
     named, open_now = _partitions_named(txn, history or ()), set(txn.partitions if txn is not None else ())
-    found = search(client, named, open_now) if everywhere else search_named(client, named)
-    ends, producers = found.ends, found.producers
-    settled: set[OpenTxn] = set()
-    if suspects := leftovers(producers.found, txn, history or ()):
-        _, txn_now = _describe(client, transactional_id)
-        txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
-        settled = settled_since(client, suspects, txns_now)
     mine = producer_ids_of(txn, history or ())
-    nameless: set[OpenTxn] = set()
-    if everywhere:
-        nameless, unanswered = _nameless(client, _of_others(producers.found, mine))
-        problems += unanswered
-    open_ = without(producers.found, settled)
-    held = {where for where, found in open_.items() for p in found if p.txn_start_offset >= 0 and p.producer_id in mine}
+
+    def ask(client: KafkaClient, producers: Producers) -> Coordinated:
+        """Of this id, what its coordinator says now if it did not list all that is open; of others, what theirs say."""
+        txn_now = _describe(client, transactional_id)[1] if leftovers(producers, txn, history or ()) else txn
+        others = {where: tuple(p for p in found if p.producer_id not in mine) for where, found in producers.items()}
+        txns, unanswered = txns_of(client, others) if everywhere else ({}, ())
+        return {**txns, **(dict.fromkeys(mine, txn_now) if txn_now is not None else {})}, unanswered
+
+    def matters(producer_id: int, txns: Mapping[int, DescribedTxn]) -> bool:
+        return producer_id in mine or (everywhere and producer_id not in txns)
+
+    look = judge(client, search(client, named, open_now) if everywhere else see(client, named, named), ask, matters)
+    hanging = {open_txn(*found) for found in look.open_producers() if look.hangs(*found)}
+    # What has begun since the coordinator was first asked.
+    begun = leftovers(look.producers, txn, history or ()) - hanging
+    held = {where for where, producer in look.open_producers() if producer.producer_id in mine}
     groups = offsets_on(client, held) if everywhere else Answers[str, GroupOffsets]()
+    strangers = {found for found in hanging if found.producer_id not in mine | set(look.txns)} if everywhere else set()
     return TxnSnapshot(
         now_ms=now_ms(),
         transactional_id=transactional_id,
         coordinator=coordinator,
         txn=txn,
         history=history,
-        ends=ends.found,
-        producers=open_,
-        nameless=tuple(sorted(nameless)),
+        ends=look.ends,
+        producers=without(look.producers, begun),
+        nameless=tuple(sorted(strangers)),
         settings=_settings(client),
         rpcs=_rpcs_of(client, transactional_id),
         similar=similar,
         groups=groups.found,
         warnings=tuple(groups.problems),
-        problems=(*problems, *ends.problems, *producers.problems),
+        problems=(*problems, *look.unanswered_coordinators, *look.problems),
     )
 
 
@@ -249,23 +202,6 @@ def _describe(client: KafkaClient, transactional_id: str) -> tuple[int | None, D
 def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | None:
     found = describe_rpcs(client, [transactional_id])
     return None if found is None else found.get(transactional_id, ())
-
-
-def _of_others(
-    producers: Mapping[NamedPartition, tuple[Producer, ...]], mine: Set[int]
-) -> dict[NamedPartition, tuple[Producer, ...]]:
-    return {where: tuple(p for p in found if p.producer_id not in mine) for where, found in producers.items()}
-
-
-def _nameless(
-    client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
-) -> tuple[set[OpenTxn], tuple[str, ...]]:
-    """The transactions whose producer id no coordinator knows, and the coordinators that did not answer."""
-    txns, unanswered = txns_of(client, producers)
-    if unanswered:
-        return set(), unanswered
-    orphans = {open_ for open_ in uncoordinated(producers, txns) if open_.producer_id not in txns}
-    return orphans - settled_since(client, orphans, txns), ()
 
 
 def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> set[NamedPartition]:

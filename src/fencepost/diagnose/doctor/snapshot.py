@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.snapshot import Ends, HangingSnapshot, LogEntry, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Ends, LogEntry, Look, TxnsSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,9 @@ class DoctorSnapshot:
     cluster_id: str
     broker_count: int
     is_fencepost: bool
-    lso: LsoSnapshot
+    lso: Look
     # None: every transaction that readers wait for is known.
     second_look: SecondLook | None = None
-    hanging: HangingSnapshot
     txns: TxnsSnapshot
     # The records of `__transaction_state` of the last minutes, by transactional id, oldest first.
     recent: Mapping[str, tuple[LogEntry, ...]] = field(default_factory=dict)

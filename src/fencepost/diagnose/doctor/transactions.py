@@ -117,7 +117,7 @@ def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             partitions=(h.where,),
             age_ms=h.age_ms,
         )
-        for h in diagnose_hanging(snapshot.hanging).hanging
+        for h in diagnose_hanging(snapshot.lso).hanging
     ]
 
 
@@ -263,7 +263,7 @@ def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> 
 
 def _late_partitions(snapshot: DoctorSnapshot, report: LsoReport) -> dict[NamedPartition, int | None]:
     """The partitions where readers wait for too long, or for ever, with the age of what they wait for."""
-    hanging = {found.where for found in diagnose_hanging(snapshot.hanging).hanging}
+    hanging = {found.where for found in diagnose_hanging(snapshot.lso).hanging}
     limit_ms = report.max_age_ms or 0
     rows = {NamedPartition(row.topic, row.partition): row.age_ms for row in report.partitions}
     return {where: age_ms for where, age_ms in rows.items() if where in hanging or (age_ms or 0) > limit_ms}

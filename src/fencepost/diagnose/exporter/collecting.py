@@ -13,7 +13,7 @@ from fencepost import __version__
 from fencepost.client.admin.answers import DescribedTxn
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.partitions import collect_lso, hanging_on
+from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.transactions import collect_txns
 from fencepost.diagnose.exporter.families import CollectorStatus, reading_families, status_families
 from fencepost.diagnose.exporter.reading import ExporterReading, fencings_between
@@ -29,12 +29,11 @@ def collect_reading(client: KafkaClient) -> ExporterReading:
     """One look at the cluster. Raises ClientError if it cannot be reached."""
     topics = client.refresh([TXN_TOPIC])
     lso = collect_lso(client)
-    hanging, txns = hanging_on(client, lso.ends), collect_txns(client)
+    txns = collect_txns(client)
     # After the epochs, so that none of them is of a newer version than the one that they are judged by.
     client.refresh_features()
     return ExporterReading(
         lso=lso,
-        hanging=hanging,
         txns=txns,
         coordinators=topics[TXN_TOPIC].leaders if TXN_TOPIC in topics else (),
         ends_bump_epochs=client.transaction_version.bumps_epoch,

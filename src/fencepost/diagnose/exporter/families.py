@@ -55,7 +55,7 @@ def reading_families(reading: ExporterReading) -> Iterator[Metric]:
         "unanswered_questions", "Questions that some broker did not answer; other metrics lack them.",
         len(reading.problems),
     )  # fmt: skip
-    hanging = diagnose_hanging(reading.hanging)
+    hanging = diagnose_hanging(reading.lso)
     yield from _partitions(reading)
     yield from _transactions(reading, hanging)
     yield from _coordinators(reading)

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn
-from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Look, TxnsSnapshot
 from fencepost.machines.txn.states import EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterReading:
-    lso: LsoSnapshot
-    hanging: HangingSnapshot
+    lso: Look
     txns: TxnsSnapshot
     # The leader of each partition of `__transaction_state`; empty while the cluster has had no transaction.
     coordinators: tuple[int, ...]
@@ -27,8 +26,6 @@ class ExporterReading:
                 (
                     *self.lso.unanswered_coordinators,
                     *self.lso.problems,
-                    *self.hanging.unanswered_coordinators,
-                    *self.hanging.problems,
                     *self.txns.problems,
                 )
             )

@@ -9,7 +9,7 @@ from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.collect.overview import collect_overview
 from fencepost.diagnose.lso import lso_row
 from fencepost.diagnose.plain import plain
-from fencepost.diagnose.snapshot import Ends, LsoSnapshot
+from fencepost.diagnose.snapshot import Ends, Look
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 from fencepost.web.paging import is_found, shown
@@ -23,7 +23,7 @@ ORDERS: Mapping[str, Callable[[Entry], Any]] = {
 }
 
 
-def topics_document(snapshot: LsoSnapshot, query: Mapping[str, str]) -> dict[str, Any]:
+def topics_document(snapshot: Look, query: Mapping[str, str]) -> dict[str, Any]:
     search, only_waiting = query.get("search", ""), query.get("waiting") == "1"
     found = [
         (where, ends)

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.client import KafkaClient
 from fencepost.client.numbers import whole_number
+from fencepost.diagnose.collect.look import Seen, see_again, see_all
 from fencepost.diagnose.collect.partitions import collect_hanging
 from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.collect.transactions import (
     ENTRIES_FOR_THE_LATEST,
-    Searched,
     collect_settled,
     collect_txn,
-    search_all,
-    searched_anew,
 )
 from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.explain.explanation import diagnose_txn
@@ -73,9 +71,9 @@ class DoneOrders:
 
 
 def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
-    def search(client: KafkaClient, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Searched:
+    def search(client: KafkaClient, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Seen:
         """All pages of ids share one search of the cluster."""
-        return searched_anew(client, cluster.recent(search_all), named, open_now)
+        return see_again(client, cluster.recent(see_all), named, open_now)
 
     with cluster.client() as client:
         id_, key = params["transactional_id"], _number(query.get(ROUND, ""))

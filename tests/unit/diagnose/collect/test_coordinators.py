@@ -11,7 +11,7 @@ from fencepost.cli import main
 from fencepost.client.admin.answers import Answers
 from fencepost.client.client import KafkaClient, TopicInfo
 from fencepost.client.failures import BrokerError
-from fencepost.diagnose.collect import partitions
+from fencepost.diagnose.collect import look, partitions
 from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
 from fencepost.diagnose.collect.state_log import no_progress, read_state_memory
 from fencepost.diagnose.hanging import diagnose_hanging
@@ -101,7 +101,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def listed_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The brokers that are left list the ids of their own partitions, and no error."""
-    monkeypatch.setattr(partitions, "list_transactions", lambda *_, **__: Answers())
+    monkeypatch.setattr(look, "list_transactions", lambda *_, **__: Answers())
 
 
 @pytest.mark.parametrize("kind", [OneBrokerIsDown, MayNotLook])

@@ -17,7 +17,7 @@ from fencepost.client.admin.answers import DescribedTxn
 from fencepost.client.admin.partitions import describe_producers
 from fencepost.client.admin.transactions import list_transactions
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect import partitions, transactions
+from fencepost.diagnose.collect import look, partitions, transactions
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.testing import Broker
@@ -73,7 +73,7 @@ def test_a_transaction_that_ends_between_two_questions_is_no_orphan(
 ) -> None:
     begin(producer, "orders")
     commits = after(lambda: producer.commit_transaction(TIMEOUT_S), list_transactions)
-    monkeypatch.setattr(partitions, "list_transactions", commits)
+    monkeypatch.setattr(look, "list_transactions", commits)
     report = diagnose_lso(partitions.collect_lso(client, ["orders"]))
     assert [(row.producer_id, row.is_orphan) for row in report.partitions] == [(None, False)]
     assert report.pins == ()
@@ -85,7 +85,7 @@ def test_a_transaction_that_begins_between_two_questions_does_not_seem_to_hang(
     begin(producer, "payments")
     producer.commit_transaction(TIMEOUT_S)
     begins = after(lambda: begin(producer, "payments"), describe_producers)
-    monkeypatch.setattr(transactions, "describe_producers", begins)
+    monkeypatch.setattr(look, "describe_producers", begins)
     explanation = diagnose_txn(transactions.collect_txn(client, ID))
     producer.abort_transaction(TIMEOUT_S)
     assert explanation.state == "CompleteCommit"

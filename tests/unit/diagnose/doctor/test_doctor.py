@@ -35,7 +35,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_timeouts,
     diagnose_undelivered,
 )
-from fencepost.diagnose.snapshot import Ends, HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Ends, Look, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
 from fencepost.machines.txn.states import EMPTY
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer
@@ -66,8 +66,7 @@ def snapshot(**changes: Any) -> DoctorSnapshot:
         "cluster_id": "c",
         "broker_count": 3,
         "is_fencepost": False,
-        "lso": LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(50, 50)}),
-        "hanging": HangingSnapshot(now_ms=NOW_MS, partition_count=1, before={}, txns={}, after={}),
+        "lso": Look(now_ms=NOW_MS, ends={ORDERS: ends(50, 50)}),
         "txns": ids(),
         "state_topic": HEALTHY_TOPIC,
         "settings": HEALTHY_SETTINGS,
@@ -78,7 +77,7 @@ def snapshot(**changes: Any) -> DoctorSnapshot:
 def stalled(start_ms: int = NOW_MS - 120_000, timeout_ms: int = 600_000) -> DoctorSnapshot:
     """`orders-sink` is open on orders-0 for two minutes; 10 offsets wait."""
     txn = described(start_ms=start_ms, timeout_ms=timeout_ms, partitions=(ORDERS,))
-    lso = LsoSnapshot(
+    lso = Look(
         now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, producers={ORDERS: (producer(40),)}, txns={txn.producer_id: txn}
     )
     listed = ListedTxn(txn.transactional_id, 1, txn.producer_id, txn.state)
@@ -126,9 +125,8 @@ def test_a_transaction_of_a_moment_is_no_risk() -> None:
 
 def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall() -> None:
     before = {ORDERS: (producer(40),)}
-    hanging = HangingSnapshot(now_ms=NOW_MS, partition_count=1, before=before, txns={}, after=before)
-    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, producers=before, first_record_ms={ORDERS: 1})
-    seen = snapshot(hanging=hanging, lso=lso)
+    lso = Look(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, producers=before, first_record_ms={ORDERS: 1})
+    seen = snapshot(lso=lso)
     found = one(diagnose_hangs(seen))
     assert found.command == "fencepost txn abort --topic orders --partition 0 --producer-id 7"
     assert found.summary == "a transaction of producer 7 hangs on orders-0 since offset 40"
@@ -138,7 +136,7 @@ def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall(
 @pytest.mark.parametrize("is_denied", [True, False])
 def test_readers_that_wait_for_an_unknown_transaction_are_a_problem(is_denied: bool) -> None:
     denied = frozenset({ORDERS}) if is_denied else frozenset()
-    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50), PAYMENTS: ends(7, 7)}, denied=denied)
+    lso = Look(now_ms=NOW_MS, ends={ORDERS: ends(40, 50), PAYMENTS: ends(7, 7)}, denied=denied)
     # More was written meanwhile, but readers got no further.
     report = diagnose_doctor(snapshot(lso=lso, second_look=SecondLook(after_ms=3000, ends={ORDERS: ends(40, 60)})))
     found = one(list(report.findings))
@@ -152,7 +150,7 @@ def test_readers_that_wait_for_an_unknown_transaction_are_a_problem(is_denied: b
 def test_an_unknown_transaction_is_no_problem_unless_the_last_stable_offset_stays(
     later: dict[NamedPartition, Ends],
 ) -> None:
-    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, denied=frozenset({ORDERS}))
+    lso = Look(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, denied=frozenset({ORDERS}))
     assert diagnose_doctor(snapshot(lso=lso, second_look=SecondLook(after_ms=3000, ends=later))).findings == ()
 
 
@@ -213,7 +211,7 @@ def test_a_group_whose_offset_is_in_a_transaction_that_does_not_end_cannot_start
 
     def pending(open_ms: int) -> list[DoctorFinding]:
         txn = described(start_ms=NOW_MS - open_ms, timeout_ms=600_000, partitions=(home,))
-        lso = LsoSnapshot(
+        lso = Look(
             now_ms=NOW_MS,
             ends={home: ends(4, 5), ORDERS: ends(50, 50)},
             producers={home: (producer(4),)},
@@ -373,7 +371,7 @@ def test_every_problem_and_every_risk_has_a_command(is_fencepost: bool) -> None:
         unclean_leader_election=True,
     )
     settings = DoctorSettings(max_timeout_ms=86_400_000, expiration_ms=1000, verifies_partitions=False)
-    unseen = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)})
+    unseen = Look(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)})
     ill = snapshot(
         state_topic=topic,
         settings=settings,

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn
 from fencepost.diagnose.exporter.families import PREFIX, CollectorStatus, reading_families, status_families
 from fencepost.diagnose.exporter.reading import ExporterReading, fencings_between
-from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Look, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer
 
@@ -33,13 +33,12 @@ def reading(**changes: Any) -> ExporterReading:
     txn = described(partitions=(ORDERS,))
     listed = (ListedTxn("orders-sink", 1, 7, "Ongoing"), ListedTxn("idle", 2, 8, "CompleteCommit"))
     fields: dict[str, Any] = {
-        "lso": LsoSnapshot(
+        "lso": Look(
             now_ms=NOW_MS,
             ends={ORDERS: ends(40, 50), PAYMENTS: ends(0, 0)},
             producers={ORDERS: (producer(40),)},
             txns={7: txn},
         ),
-        "hanging": HangingSnapshot(now_ms=NOW_MS, partition_count=2, before={}, txns={}, after={}),
         "txns": TxnsSnapshot(now_ms=NOW_MS, listed=listed, described={"orders-sink": txn}),
         "coordinators": (1, 2, 1),
         "ends_bump_epochs": True,
@@ -55,7 +54,7 @@ def test_the_gap_and_the_age_of_a_partition_are_there_and_empty_partitions_are_n
 
 
 def test_a_partition_where_nothing_waits_has_age_0() -> None:
-    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(50, 50)})
+    lso = Look(now_ms=NOW_MS, ends={ORDERS: ends(50, 50)})
     found = samples(reading_families(reading(lso=lso)))
     assert found["partition_lso_age_seconds", ("orders", "0")] == 0
 
@@ -68,9 +67,9 @@ def test_every_state_is_counted_even_if_no_id_has_it() -> None:
 
 
 def test_a_hanging_transaction_counts_as_open_and_may_be_the_oldest() -> None:
-    before = {PAYMENTS: (producer(3, producer_id=99, last_timestamp_ms=NOW_MS - 90_000),)}
-    hanging = HangingSnapshot(now_ms=NOW_MS, partition_count=2, before=before, txns={}, after=before)
-    found = samples(reading_families(reading(hanging=hanging)))
+    lso = reading().lso
+    hanging = {PAYMENTS: (producer(3, producer_id=99, last_timestamp_ms=NOW_MS - 90_000),)}
+    found = samples(reading_families(reading(lso=replace(lso, producers={**lso.producers, **hanging}))))
     assert found["hanging_transactions", ("payments", "3")] == 1
     assert found["open_transactions", ()] == 2
     assert found["oldest_open_transaction_age_seconds", ()] == 90

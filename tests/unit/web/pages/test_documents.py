@@ -10,7 +10,7 @@ from fencepost.client.admin.answers import ListedTxn, NamedPartition
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.overview import SHOWN, OverviewSnapshot
 from fencepost.diagnose.rates import EndCount, Rates
-from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Look, TxnsSnapshot
 from fencepost.web.page import PageRefused
 from fencepost.web.pages.overview import overview_document
 from fencepost.web.pages.topics import topics_document
@@ -20,8 +20,8 @@ from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, e
 HOSTILE = "<img src=x onerror=alert(1)>\n\u202e"
 
 
-def lso_snapshot() -> LsoSnapshot:
-    return LsoSnapshot(
+def lso_snapshot() -> Look:
+    return Look(
         now_ms=NOW_MS,
         ends={ORDERS: ends(40, 50), PAYMENTS: ends(9, 9), NamedPartition("audit", 0): ends(0, 0)},
         producers={ORDERS: (producer(),)},
@@ -65,13 +65,12 @@ def test_the_findings_of_doctor_are_ranked_and_their_commands_reach_the_cluster(
         cluster_id="abc",
         broker_count=1,
         is_fencepost=True,
-        lso=LsoSnapshot(
+        lso=Look(
             now_ms=NOW_MS + 120_000,
             ends={ORDERS: ends(40, 50)},
             producers={ORDERS: (producer(),)},
             txns={7: described()},
         ),
-        hanging=HangingSnapshot(now_ms=NOW_MS, partition_count=1, before={}, txns={}, after={}),
         txns=txns_snapshot(),
     )
     document = overview_document(overview_snapshot(), doctor, None, ("--bootstrap", "kafka:9092"))

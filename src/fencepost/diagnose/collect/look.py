@@ -1,0 +1,179 @@
+"""One look at the partitions of a cluster: who keeps their readers waiting, and which coordinator will end it.
+
+The answers of several brokers are never of one moment, so the order of the questions is fixed:
+
+1. the high watermarks, then the last stable offsets: what is written in between must not look as if it waited;
+2. the producers of the partitions where readers wait;
+3. the coordinators, which say what these producers have open;
+4. the producers again where something is open that no coordinator lists: it may have ended, or begun, in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from typing import NamedTuple, TypeVar
+
+from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer
+from fencepost.client.admin.partitions import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    describe_producers,
+    list_offsets,
+    partitions_of,
+    why_topics_are_hidden,
+)
+from fencepost.client.admin.transactions import describe_transactions, list_transactions, why_ids_are_hidden
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.collect.clock import now_ms
+from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.snapshot import (
+    TXN_TOPIC,
+    Ends,
+    Look,
+    is_out_of_sight,
+    settled,
+    uncoordinated,
+    without,
+)
+from fencepost.diagnose.words import listed
+from fencepost.machines.txn.states import ONGOING
+
+T = TypeVar("T")
+Producers = Mapping[NamedPartition, tuple[Producer, ...]]
+# The open transactions of producers, by producer id, and why one that is not there may have an owner.
+Coordinated = tuple[Mapping[int, DescribedTxn], tuple[str, ...]]
+Ask = Callable[[KafkaClient, Producers], Coordinated]
+# Whether a caller wants to know if the transaction of a producer id hangs, given the transactions of all.
+Matters = Callable[[int, Mapping[int, DescribedTxn]], bool]
+
+
+class Seen(NamedTuple):
+    """The answers of the leaders of partitions: the first two questions."""
+
+    existing: frozenset[NamedPartition]
+    ends: Answers[NamedPartition, Ends]
+    producers: Answers[NamedPartition, tuple[Producer, ...]]
+
+
+def see(client: KafkaClient, partitions: Iterable[NamedPartition], named: Set[NamedPartition] = frozenset()) -> Seen:
+    """The ends of partitions, and the producers of those where readers wait and of the named ones."""
+    asked = frozenset(partitions)
+    ends = ends_of(client, sorted(asked))
+    waiting = {where for where, found in ends.found.items() if found.gap > 0}
+    return Seen(asked, ends, describe_producers(client, sorted(waiting | named)))
+
+
+def see_all(
+    client: KafkaClient, named: Set[NamedPartition] = frozenset(), open_now: Set[NamedPartition] = frozenset()
+) -> Seen:
+    """All partitions of the cluster, with the producers of the named ones, too.
+
+    Of the named ones, those of earlier transactions may have been deleted since; those in `open_now` are asked anyway.
+    """
+    existing = frozenset(partitions_of(client))
+    return see(client, existing | open_now, (named & existing) | open_now)
+
+
+def see_again(client: KafkaClient, before: Seen, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Seen:
+    """What was seen before, with new answers about the named partitions, as for `see_all`."""
+    asked = (named & before.existing) | open_now
+    now = see(client, asked, asked)
+    return Seen(before.existing, _merged(before.ends, now.ends), _merged(before.producers, now.producers))
+
+
+def _merged(before: Answers[NamedPartition, T], now: Answers[NamedPartition, T]) -> Answers[NamedPartition, T]:
+    return Answers({**before.found, **now.found}, list(dict.fromkeys((*before.problems, *now.problems))))
+
+
+def txns_of(client: KafkaClient, producers: Producers) -> Coordinated:
+    """The open transactions of the producers, asked of the coordinators."""
+    ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
+    if not ids:
+        return {}, ()
+    before = _coordinators(client)
+    listed = list_transactions(client, producer_ids=ids)
+    described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
+    after = _coordinators(client)
+    unanswered = [*listed.problems, *described.problems]
+    unanswered += before.problems or after.problems or unasked_coordinators(before.leaders, after.leaders)
+    if ids - {txn.producer_id for txn in listed.found.values()}:
+        unanswered += _hidden_ids(client)
+    txns = {}
+    for txn in described.found.values():
+        problem = answered_by_another(txn, before.leaders, after.leaders)
+        if problem is None:
+            txns[txn.producer_id] = txn
+        else:
+            unanswered.append(problem)
+    return txns, tuple(unanswered)
+
+
+def _hidden_ids(client: KafkaClient) -> list[str]:
+    try:
+        why = why_ids_are_hidden(client)
+    except ClientError as e:
+        why = f"it is not known whether this user may see every transactional id: {e}"
+    return [why] if why is not None else []
+
+
+class _Coordinators(NamedTuple):
+    """The leader of each partition of `__transaction_state`; empty while the cluster has had no transaction."""
+
+    leaders: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def _coordinators(client: KafkaClient) -> _Coordinators:
+    try:
+        found = client.refresh([TXN_TOPIC])
+    except BrokerError as e:  # Not every user is allowed to see the topic.
+        return _Coordinators(problems=(f"it is not known whether all coordinators were asked: {e}",))
+    return _Coordinators(found[TXN_TOPIC].leaders if TXN_TOPIC in found else ())
+
+
+def judge(client: KafkaClient, seen: Seen, ask: Ask = txns_of, matters: Matters | None = None) -> Look:
+    """The last two questions, about what was seen; the last one about what `matters`."""
+    producers = seen.producers.found
+    txns, unanswered = ask(client, producers)
+    orphans = uncoordinated(producers, txns)
+    suspects = {orphan for orphan in orphans if matters is None or matters(orphan.producer_id, txns)}
+    asked = {suspect.where for suspect in suspects}
+    again = describe_producers(client, sorted(asked)) if asked else Answers[NamedPartition, tuple[Producer, ...]]()
+    return Look(
+        now_ms=now_ms(),
+        ends=seen.ends.found,
+        producers=without(producers, settled(suspects, again.found, txns)),
+        denied=frozenset(seen.producers.denied),
+        txns=txns,
+        unconfirmed=asked - set(again.found),
+        unanswered_coordinators=unanswered,
+        problems=(*seen.ends.problems, *seen.producers.problems, *again.problems),
+    )
+
+
+def hidden_topics(client: KafkaClient) -> list[str]:
+    """Why there may be more topics than the cluster names, with the ids that are open on such topics."""
+    try:
+        refusal = why_topics_are_hidden(client)
+        if refusal is None:
+            return []
+        open_ = list_transactions(client, [ONGOING.kafka_name]).found.values()
+        described = describe_transactions(client, {txn.transactional_id: txn.coordinator for txn in open_}).found
+    except ClientError as e:
+        return [f"it is not known whether this user may see every topic: {e}"]
+    holders = sorted(f"`{txn.transactional_id}`" for txn in described.values() if is_out_of_sight(txn))
+    verb = "is" if len(holders) == 1 else "are"
+    what = "topics may be hidden from this user" + (f", and {listed(holders)} {verb} open there" if holders else "")
+    return [f"{what}: {refusal}"]
+
+
+def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Ends]:
+    """The ends of some partitions; partitions that do not answer are left out."""
+    high = list_offsets(client, partitions, READ_UNCOMMITTED)
+    stable = list_offsets(client, list(high.found), READ_COMMITTED)
+    found = {
+        where: Ends(high_watermark=max(high.found[where], offset), last_stable_offset=offset)
+        for where, offset in stable.found.items()
+    }
+    return Answers(found, [*high.problems, *stable.problems])
