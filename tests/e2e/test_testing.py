@@ -78,12 +78,18 @@ def test_a_client_finds_the_restarted_broker_again(tmp_path: Path) -> None:
         assert read(broker, 1) == ["placed"]
 
 
-def test_data_in_memory_does_not() -> None:
+def test_data_in_memory_does_not_so_a_restart_is_refused() -> None:
     with Broker() as broker:
         write(broker, "gone soon")
-        assert "orders" in topics(broker)
+        address = broker.bootstrap_servers
+        with pytest.raises(OrderRefused, match=r"in memory .* records(.|\n)*hint: .*data=tmp_path"):
+            broker.restart()
+        assert "orders" in topics(broker), "the running broker is left alone"
         broker.kill()
-        broker.restart()
+        with pytest.raises(OrderRefused, match=r"call stop\(\) or kill\(\), then start\(\)"):
+            broker.restart()
+        broker.start()
+        assert broker.bootstrap_servers == address
         assert "orders" not in topics(broker)
 
 
@@ -136,7 +142,8 @@ def test_the_log_is_kept_over_restarts() -> None:
     warning = "log.cleaner.delete.retention.ms=1 is shorter"
     with Broker(settings={"log.cleaner.delete.retention.ms": 1}) as broker:
         assert broker.log.count(warning) == 1
-        broker.restart()
+        broker.stop()
+        broker.start()
         assert broker.log.count(warning) == 2
     assert broker.log.count(warning) == 2
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fencepost.child import python_module
-from fencepost.testing.faults import Faults
+from fencepost.testing.faults import Faults, OrderRefused
 from fencepost.testing.nodes import Nodes
 from fencepost.testing.process import ORDER_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, BrokerProcess
 
@@ -117,7 +117,16 @@ class Broker:
         self._process.kill()
 
     def restart(self) -> None:
-        """Start again on the same folder and the same port; a running broker is stopped first."""
+        """Start again on the same folder and the same port; a running broker is stopped first.
+
+        Raises OrderRefused for a broker in memory, which has lost its records by then. `start` starts it, empty.
+        """
+        if self.data is None:
+            raise OrderRefused(
+                "a broker in memory (data=None) does not keep its topics, records and transactions over a restart"
+                "\n\nhint: keep them in a folder: Broker(data=tmp_path) or fencepost_broker_factory(data=tmp_path). "
+                "For an empty broker on the same port, call stop() or kill(), then start()"
+            )
         if self.is_running:
             self.stop()
         self.start()

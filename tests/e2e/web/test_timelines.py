@@ -68,7 +68,8 @@ def test_a_cluster_that_was_made_anew_is_read_anew() -> None:
                 found = look(followed, client)
                 assert len(found.rounds) == 1
                 assert found.rounds == look(Timelines(), client).rounds
-            broker.restart()
+            broker.stop()
+            broker.start()
 
 
 def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_of_their_own(
