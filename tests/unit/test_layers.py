@@ -13,18 +13,21 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 MAY_IMPORT: dict[str, set[str]] = {
     "protocol": set(),
     "machines": {"protocol"},
-    "broker": {"protocol", "machines", "counting"},
-    "client": {"protocol", "counting"},
+    "broker": {"protocol", "machines", "counting", "spelling"},
+    "client": {"protocol", "counting", "spelling"},
     # The broker and the tap share the words for faults.
-    "faults": {"protocol"},
+    "faults": {"protocol", "spelling"},
     "child": set(),
     "counting": set(),
     "interrupts": set(),
     "malloc": set(),
     "open_files": set(),
     "printable": set(),
-    "server": {"protocol", "machines", "broker", "counting", "faults", "malloc", "open_files", "printable"},
-    "diagnose": {"protocol", "machines", "client", "counting", "printable"},
+    "spelling": set(),
+    "server": {
+        *("protocol", "machines", "broker", "counting", "faults", "malloc", "open_files", "printable", "spelling"),
+    },
+    "diagnose": {"protocol", "machines", "client", "counting", "printable", "spelling"},
     # The sink works against any Kafka, so it knows nothing of our broker.
     "spark": {"protocol", "client", "counting", "malloc", "open_files"},
     "tap": {"protocol", "client", "counting", "faults", "printable"},
@@ -33,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # It judges any cluster, so it knows nothing of our broker.
     "verify": {"protocol", "child", "client", "counting", "faults", "tap"},
     # The machines are there for their tables, from which diagrams are drawn.
-    "web": {"protocol", "machines", "client", "diagnose", "demo", "tap", "testing"},
+    "web": {"protocol", "machines", "client", "diagnose", "demo", "spelling", "tap", "testing"},
     "cli": {
         *("protocol", "child", "client", "counting", "server", "diagnose", "demo", "faults", "interrupts"),
         *("printable", "spark", "tap", "testing", "verify", "web"),
@@ -59,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
 
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
 PURE = [
-    "protocol", "machines", "broker", "counting.py", "faults", "client/session.py",
+    "protocol", "machines", "broker", "counting.py", "spelling.py", "faults", "client/session.py",
     "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py",
     "verify/history.py", "verify/merging.py", "verify/checkers", "verify/report",
     "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py", "verify/pipeline/inputs.py",

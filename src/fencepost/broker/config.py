@@ -7,7 +7,6 @@ setting in `LISTENER_SETTINGS` makes it a setting of one listener.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from fencepost.broker.listeners import (
     parse_protocol_map,
 )
 from fencepost.machines.acl.authorizer import BadPrincipals, parse_super_users
+from fencepost.spelling import did_you_mean
 
 
 class BadSetting(ValueError):
@@ -319,8 +319,8 @@ def parse(pairs: Mapping[str, str]) -> Config:
     for name, text in pairs.items():
         setting = setting_of(name)
         if setting is None:
-            near = difflib.get_close_matches(name, [*SETTINGS, *LISTENER_SETTINGS], n=1)
-            raise BadSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
+            hint = did_you_mean(name, [*SETTINGS, *LISTENER_SETTINGS])
+            raise BadSetting(f"unknown setting {name}" + (f"\n\nhint: {hint}" if hint else ""))
         values[name] = parse_value(name, setting, text)
     return Config(values)
 

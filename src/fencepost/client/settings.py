@@ -5,7 +5,6 @@ An unknown name is an error with the most similar known name, because a misspelt
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from fencepost.client.numbers import whole_number
 from fencepost.client.oauthbearer import OAUTHBEARER_SETTINGS, OAuthLogin, parse_login
 from fencepost.client.sasl import MECHANISMS, OAUTHBEARER
 from fencepost.client.tls import TLS_SETTINGS, TlsSettings, parse_tls
+from fencepost.spelling import did_you_mean
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 KNOWN = {
@@ -123,8 +123,8 @@ def describe_unknown(name: str, known: Iterable[str] = KNOWN) -> str:
     instead = next((instead for prefixes, instead in INSTEAD_OF.items() if name.startswith(prefixes)), None)
     if instead is not None:
         return f"{name} is a setting of Java clients, which this client cannot use\n\nhint: {instead}"
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
+    hint = did_you_mean(name, known)
+    return f"unknown setting {name}" + (f"\n\nhint: {hint}" if hint else "")
 
 
 class _Credentials(NamedTuple):

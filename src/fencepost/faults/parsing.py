@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Sequence
 
 from fencepost.faults.errors_in_replies import can_carry_error
 from fencepost.faults.fault import (
@@ -20,6 +19,7 @@ from fencepost.faults.fault import (
 )
 from fencepost.protocol import errors
 from fencepost.protocol.apis import api_names
+from fencepost.spelling import did_you_mean
 
 # Where a fault strikes unless it says otherwise.
 USUAL_MOMENTS = {ERROR: REQUEST, DUPLICATE: REQUEST}
@@ -27,6 +27,14 @@ EXAMPLE = "for example 'delay EndTxn 2s', 'drop EndTxn reply' or 'error EndTxn N
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)", re.ASCII)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000}
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+# The requests behind the calls of Kafka's clients.
+REQUESTS_OF_CALLS = {
+    "inittransactions": "InitProducerId",
+    "sendoffsetstotransaction": "TxnOffsetCommit",
+    "committransaction": "EndTxn",
+    "aborttransaction": "EndTxn",
+}
+MOST_LISTED = 12
 
 
 def parse_fault(
@@ -75,6 +83,8 @@ def parse_line(line: str) -> Fault:
     if len(words) < 2:
         raise BadFault(f"{line!r} is no fault\n\nhint: name an action and an API, {EXAMPLE}")
     action, api, *rest = words
+    if action not in ACTIONS:
+        raise _unknown("action", action, ACTIONS)
     at, error, ms, skip = USUAL_MOMENTS.get(action, REPLY), "", 0, 0
     times: int | None = 1
     client_id: str | None = None
@@ -121,24 +131,41 @@ def parse_line(line: str) -> Fault:
 def _api_key(name: str) -> int:
     """Kafka has two spellings: EndTxn in the protocol, END_TXN in its code."""
     by_letters = {known.lower(): key for key, known in api_names().items()}
-    key = by_letters.get(name.replace("_", "").lower())
-    if key is None:
-        raise _unknown("API", name, api_names().values())
-    return key
+    letters = name.replace("_", "").lower()
+    if letters in by_letters:
+        return by_letters[letters]
+    meant = REQUESTS_OF_CALLS.get(letters, name)
+    raise _unknown("API", name, api_names().values(), meant, _letters_of_api)
+
+
+def _letters_of_api(name: str) -> str:
+    """Kafka writes Txn in the names of some APIs and Transaction in those of others."""
+    letters = name.replace("_", "").lower()
+    return letters.removesuffix("request").removesuffix("response").replace("transaction", "txn")
+
+
+def _letters_of_error(name: str) -> str:
+    """PRODUCER_FENCED is ProducerFencedException in Java."""
+    return name.replace("_", "").lower().removesuffix("exception")
 
 
 def _error_code(error: str | int) -> int:
     names = {name: code for name, code in vars(errors).items() if name.isupper() and isinstance(code, int)}
     code = error if isinstance(error, int) else names.get(error)
     if code is None or code not in names.values():
-        raise _unknown("error", str(error), list(names))
+        raise _unknown("error", str(error), names, folded=_letters_of_error)
     if code == errors.NONE:
         raise BadFault("NONE is no error\n\nhint: name one, such as COORDINATOR_NOT_AVAILABLE")
     return code
 
 
-def _unknown(kind: str, given: str, known: Iterable[str]) -> BadFault:
+def _unknown(
+    kind: str, given: str, known: Iterable[str], meant: str | None = None, folded: Callable[[str], str] = str.lower
+) -> BadFault:
+    """`meant` is what to compare with the known names, if it is not what was given."""
     known = list(known)
-    close = get_close_matches(given, known, 1, 0.5) or get_close_matches(given.upper(), known, 1, 0.5)
-    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known[:12])}"
+    hint = did_you_mean(meant or given, known, cutoff=0.5, folded=folded)
+    if hint is None:
+        more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+        hint = f"known are {', '.join(known[:MOST_LISTED])}{more}"
     return BadFault(f"{given!r} is no {kind} that Fencepost knows\n\nhint: {hint}")

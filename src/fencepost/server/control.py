@@ -16,13 +16,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.node_orders import NodeOrder
 from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
+from fencepost.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from fencepost.server.app import App
@@ -137,8 +137,7 @@ class Orders:
         from fencepost.server.crash import POINTS
 
         if point not in POINTS:
-            close = get_close_matches(point, POINTS, 1)
-            hint = f"did you mean {close[0]}?" if close else f"the points are {', '.join(POINTS)}"
+            hint = did_you_mean(point, POINTS) or f"the points are {', '.join(POINTS)}"
             raise OrderImpossible(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
         if times < 1:
             raise OrderImpossible(f"times={times} never happens\n\nhint: 1 or more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from fencepost.protocol.batch import BatchHeader, Buffer
 from fencepost.protocol.messages import DescribeProducersRequest, FetchRequest, ListOffsetsRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from fencepost.spelling import did_you_mean
 
 # Shorter than for other questions: a partition that does not answer is reported as such, and the others are shown.
 LEADER_DEADLINE_S = 3.0
@@ -38,8 +38,8 @@ def partitions_of(client: KafkaClient, topics: Iterable[str] | None = None) -> l
     found = client.refresh(wanted)
     for name in wanted or ():
         if name not in found:
-            near = difflib.get_close_matches(name, client.refresh(None), n=1)
-            detail = f"it does not exist; did you mean {near[0]}?" if near else "it does not exist"
+            hint = did_you_mean(name, client.refresh(None))
+            detail = f"it does not exist; {hint}" if hint else "it does not exist"
             raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", detail)
     return [NamedPartition(t.name, i) for t in sorted(found.values()) for i in range(len(t.leaders))]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from fencepost.client.admin.groups import describe_group, group_offsets, list_groups
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
@@ -14,6 +12,7 @@ from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.look import ends_of
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, Look
+from fencepost.spelling import similar_to
 
 
 def collect_groups(client: KafkaClient, most_pending: int | None = None, *, with_notes: bool = False) -> GroupsSnapshot:
@@ -50,7 +49,7 @@ def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[s
     if group is None:
         if listed.problems:
             raise ClientError(f"it is not known whether there is a group {group_id}: {listed.problems[0]}")
-        return tuple(difflib.get_close_matches(group_id, listed.found, n=3))
+        return similar_to(group_id, listed.found)
     described = describe_group(client, group)
     partitions = data_partitions(client)
     offsets = group_offsets(client, {group_id: group.coordinator}, partitions)

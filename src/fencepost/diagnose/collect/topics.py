@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.configs import ShownConfig, describe_topic_configs
 from fencepost.client.admin.partitions import EARLIEST, list_offsets
@@ -12,6 +10,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.diagnose.collect.look import ends_of
 from fencepost.diagnose.topics import TopicSnapshot
+from fencepost.spelling import similar_to
 
 
 def collect_topic(client: KafkaClient, topic: str) -> TopicSnapshot | None:
@@ -35,4 +34,4 @@ def collect_topic(client: KafkaClient, topic: str) -> TopicSnapshot | None:
 
 def collect_similar(client: KafkaClient, topic: str) -> tuple[str, ...]:
     """Names of topics that look like one that does not exist."""
-    return tuple(difflib.get_close_matches(topic, describe_layouts(client), n=3))
+    return similar_to(topic, describe_layouts(client))

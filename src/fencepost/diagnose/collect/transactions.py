@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
@@ -44,6 +43,7 @@ from fencepost.diagnose.snapshot import (
     without,
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.spelling import similar_to
 
 # As `see_all`.
 Search = Callable[[KafkaClient, Set[NamedPartition], Set[NamedPartition]], Seen]
@@ -130,7 +130,7 @@ def collect_txn(
     similar: tuple[str, ...] = ()
     if txn is None:
         known = list_transactions(client)
-        similar = similar_to(transactional_id, known.found)
+        similar = similar_ids(transactional_id, known.found)
     named, open_now = _partitions_named(txn, history or ()), set(txn.partitions if txn is not None else ())
     mine = producer_ids_of(txn, history or ())
 
@@ -169,11 +169,11 @@ def collect_txn(
     )
 
 
-def similar_to(transactional_id: str, known: Iterable[str], at_most: int = SIMILAR_IDS) -> tuple[str, ...]:
+def similar_ids(transactional_id: str, known: Iterable[str], at_most: int = SIMILAR_IDS) -> tuple[str, ...]:
     """Ids that may have been meant: first those that begin with the given text."""
     ids = sorted(known)
     longer = [id_ for id_ in ids if id_.startswith(transactional_id)]
-    return tuple(dict.fromkeys([*longer, *difflib.get_close_matches(transactional_id, ids, n=at_most)]))[:at_most]
+    return tuple(dict.fromkeys([*longer, *similar_to(transactional_id, ids, at_most)]))[:at_most]
 
 
 def collect_settled(client: KafkaClient, transactional_id: str) -> DescribedTxn | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_texts import LIBRDKAFKA_TEXTS
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
+from fencepost.spelling import similar_to
 
 # What users say, without the underscore of librdkafka's own code.
 _SPOKEN = {"fenced": errors.PRODUCER_FENCED}
@@ -58,7 +58,7 @@ def look_up(text: str) -> ErrorEntry | OtherError | NotFound:
         return found
     if not codes:
         # The most similar name first.
-        codes = dict.fromkeys(names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.7))
+        codes = dict.fromkeys(names[name] for name in similar_to(wanted, names, cutoff=0.7))
     likely = [code for code in codes if code in TABLE] or list(codes)
     return NotFound(asked=asked, similar=tuple(_name_of(code) for code in likely))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from fencepost.spelling import did_you_mean
 from fencepost.testing import BrokerFailed
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.learn.demos import DEMOS, Demo
@@ -225,8 +225,7 @@ PAGES = (INDEX, PLAYGROUND, DEMO)
 def find_demo(params: Params) -> Demo:
     name = params["demo"]
     if name not in DEMOS:
-        near = difflib.get_close_matches(name, DEMOS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(DEMOS)}"
+        hint = did_you_mean(name, DEMOS) or f"there are {', '.join(DEMOS)}"
         raise SubjectNotFound(f"there is no demo {name}\n\nhint: {hint}")
     return DEMOS[name]
 
