@@ -309,6 +309,45 @@ def test_fails_with_the_session(fencepost_session_broker):
             assert re.search(rf"^\S+Z TXN +{what} +{transactional_id} ", done.stdout, re.MULTILINE), what
 
 
+def test_the_traceback_of_our_error_ends_at_the_line_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text(
+        """
+import pytest
+
+
+@pytest.fixture
+def refused(fencepost_session_broker):
+    fencepost_session_broker.create_topic("a/b")
+
+
+def test_api(fencepost_session_broker):
+    fencepost_session_broker.faults.drop_on("EndTransaction")
+
+
+def test_hits(fencepost_session_broker):
+    fencepost_session_broker.faults.drop_on("EndTxn").wait_for_hits(timeout_s=0)
+
+
+def test_fixture(refused):
+    pass
+
+
+def test_bug(fencepost_session_broker):
+    fencepost_session_broker.faults.drop_on(object())
+"""
+    )
+    report = run_pytest(tmp_path, "-p", "no:cacheprovider", "-k", "not bug").stdout
+    assert '>       fencepost_session_broker.faults.drop_on("EndTransaction")' in report
+    assert re.search(r"^E .*OrderRefused: 'EndTransaction' is no API", report, re.MULTILINE)
+    assert re.search(r"^E +hint: did you mean EndTxn\?", report, re.MULTILINE)
+    assert re.search(r"^E +TimeoutError: drop at the reply of EndTxn: 0 hits", report, re.MULTILINE)
+    assert '>       fencepost_session_broker.create_topic("a/b")' in report
+    assert "fencepost/testing/" not in report
+    # The frames are there if one asks for them, or if the error may be a bug of ours.
+    for arguments in (("-k", "api", "--full-trace"), ("-k", "bug")):
+        assert "fencepost/testing/faults.py" in run_pytest(tmp_path, "-p", "no:cacheprovider", *arguments).stdout
+
+
 def test_an_argument_that_claims_to_be_a_broker_is_not_asked_for_its_log() -> None:
     class Boastful:
         def __init__(self, claimed: type) -> None:

@@ -3,7 +3,8 @@
 `fencepost_broker` is a broker in memory for one test; `fencepost_broker_factory` starts as many as a test
 needs, on disk too; `fencepost_session_broker` is one broker in memory for all tests that ask for it. Each has its own
 port and process, so tests may run side by side (pytest-xdist). The report of a failed test shows the steps of the
-transactions of its brokers during the test.
+transactions of its brokers during the test. The traceback of an error of this package ends at the line of the test
+that caused it; `--full-trace` shows the rest.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost.testing.broker import Broker
 
+PACKAGE = Path(__file__).resolve().parents[1]
 MOST_LINES = 200
 _BEGAN = pytest.StashKey[str]()
 
@@ -62,14 +65,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add the transaction log of its brokers to the report of a failed test."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, None]:
+    """Add the transaction log of its brokers to the report of a failed test, and leave our frames out of it."""
+    # The tests of this package itself need them.
+    if call.excinfo is not None and item.config.rootpath / "src" not in PACKAGE.parents:
+        for entry in call.excinfo.traceback:
+            if PACKAGE in Path(entry.path).parents:
+                entry.frame.f_globals["__tracebackhide__"] = says_it_all
     outcome = yield
     report = outcome.get_result()
     if report.failed:
         for broker in _brokers_of(item):
             if lines := lines_since(broker.txn_log, item.stash.get(_BEGAN, "")):
                 report.sections.append((f"Transactions at {broker.bootstrap_servers}", "\n".join(lines)))
+
+
+def says_it_all(error: pytest.ExceptionInfo[BaseException] | None) -> bool:
+    """Whether the message of an error is enough. If not, a bug of this package may be behind it."""
+    return error is not None and (type(error.value).__module__.startswith("fencepost.") or error.type is TimeoutError)
 
 
 def _brokers_of(item: pytest.Item) -> list[Broker]:
