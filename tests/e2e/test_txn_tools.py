@@ -224,6 +224,10 @@ def test_history_shows_every_step_and_its_cause(
     assert "by its client" in steps[5]["what"]
     assert "by its coordinator, because a new producer registered the id" in steps[8]["what"]
     assert [step["producer_epoch"] for step in steps[-2:]] == [1, 2]
+    # The cause of a step depends on those before it, which --last leaves out.
+    assert run("history", transactional_id, "--last", "2", "--json").document["transitions"] == steps[-2:]
+    assert run("history", transactional_id, "--last", "99", "--json").document["transitions"] == steps
+    assert run("history", transactional_id, "--last", "0").exit_code == 2
     explained = run("explain", transactional_id).out
     assert "was decided by its coordinator, because a new producer registered the id" in explained
     assert "two processes use this transactional.id" in explained
@@ -257,6 +261,9 @@ def test_the_last_requests_show_which_client_fenced_which(
     assert {rpc["host"] for rpc in result.document["rpcs"]} == {"127.0.0.1"}
     assert all(rpc["duration_us"] >= 0 for rpc in result.document["rpcs"])
     assert f"{topic}-0" in run("history", transactional_id, "--rpc").out
+    few = run("history", transactional_id, "--rpc", "--last", "2", "--json").document
+    assert few["rpcs"] == result.document["rpcs"][-2:]
+    assert len(few["transitions"]) == 2
     assert "The last request for it was EndTxn" in run("explain", transactional_id).out
 
 

@@ -87,13 +87,15 @@ class History:
     rpcs: tuple[RpcRow, ...] | None
 
 
-def diagnose_history(snapshot: HistorySnapshot) -> History:
+def diagnose_history(snapshot: HistorySnapshot, last: int | None = None) -> History:
+    """`last` is the number of records, and of requests; None: all. The causes are the same with and without it."""
+    since = None if last is None else -last
     return History(
         transactional_id=snapshot.transactional_id,
         now_ms=snapshot.now_ms,
         log=snapshot.log,
-        transitions=transitions_of(snapshot.entries),
-        rpcs=None if snapshot.rpcs is None else tuple(map(rpc_row, snapshot.rpcs)),
+        transitions=transitions_of(snapshot.entries)[since:],
+        rpcs=None if snapshot.rpcs is None else tuple(map(rpc_row, snapshot.rpcs[since:])),
     )
 
 

@@ -163,9 +163,15 @@ def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOption
     is_flag=True,
     help="Also show its last requests and the clients that sent them. Only with Fencepost brokers.",
 )
+@click.option(
+    "--last",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Only the last N records of the id, and with --rpc the last N requests. A commit takes several records.",
+)
 @cluster_options
 @as_json_option
-def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_json: bool) -> None:
+def history(transactional_id: str, with_rpcs: bool, last: int | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Show the history of a transactional id, step by step
 
     Reads the records of the id in __transaction_state, oldest first, and explains the cause of each. Kafka keeps at
@@ -175,6 +181,7 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
     Example:
         fencepost txn history orders-sink-3 --bootstrap localhost:9092
         fencepost txn history orders-sink-3 --rpc
+        fencepost txn history orders-sink-3 --last 10 --json
     """
     from fencepost.cli.progress import patient_bar
     from fencepost.cli.txn import text
@@ -182,7 +189,7 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
     from fencepost.diagnose.history import diagnose_history
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
-        document = diagnose_history(collect_history(client, transactional_id, with_rpcs, progress))
+        document = diagnose_history(collect_history(client, transactional_id, with_rpcs, progress), last)
     if not document.transitions:
         raise unknown_id(cluster, transactional_id)
     if with_rpcs and document.rpcs is None:
