@@ -163,6 +163,11 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
             optional=("INSTANCE", "HOST"),
         )
     if document.partitions:
+        # The last paragraph is about offsets in a transaction; their column says on which partitions they are.
+        is_pending = any(p.is_pending for p in document.partitions)
+        least = (
+            ("COMMITTED OFFSET", "LAG TO HIGH WATERMARK") if is_pending else ("IN A TRANSACTION", "COMMITTED OFFSET")
+        )
         yield Table(
             (
                 *("PARTITION", "COMMITTED OFFSET", "LAST STABLE OFFSET", "HIGH WATERMARK"),
@@ -176,7 +181,7 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
                 )
                 for p in document.partitions
             ],
-            optional=("HIGH WATERMARK", "LAST STABLE OFFSET", "IN A TRANSACTION", "COMMITTED OFFSET"),
+            optional=("HIGH WATERMARK", "LAST STABLE OFFSET", *least),
         )
     if document.offsets_wait_for is not None:
         yield Paragraph(_what_holds_offsets(document.offsets_wait_for), is_bold=True)

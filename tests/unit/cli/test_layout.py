@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.orders import Ended, EndedPartition
 from fencepost.diagnose.producers import diagnose_producers
 from fencepost.diagnose.snapshot import (
+    OFFSETS_TOPIC,
     GroupSnapshot,
     GroupsSnapshot,
     HistorySnapshot,
@@ -124,6 +126,30 @@ CASES = [
     for transactional_id, topic in ((SHORT, TOPICS[0]), (LONG, TOPICS[0]), (LONG, TOPICS[1]))
     for command, blocks, document in documents(transactional_id, topic)
 ]
+
+
+@pytest.mark.parametrize("is_pending", [True, False])
+def test_a_narrow_terminal_keeps_the_column_that_the_summary_of_a_group_speaks_of(
+    is_pending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = Cluster("order-service-eu-central-1", "payments-by-region")
+    home = NamedPartition(OFFSETS_TOPIC, 0)
+    lso = replace(c.lso, ends={**c.ends, home: ends(40, 90)}, producers={**c.producers, home: (producer(40),)})
+    snapshot = GroupSnapshot(
+        group=ListedGroup(GROUP, 1, "consumer", "Stable"),
+        described=None,
+        offsets={c.where: GroupOffset(40, is_pending)},
+        lso=lso,
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    table, _, rest = as_text(consumer_groups.description_text(diagnose_group(snapshot))).partition("(not shown")
+    left_out, _, summary = " ".join(rest.split()).partition(")")
+    assert ("offsets of the group are in a transaction" in summary) is is_pending
+    assert left_out.startswith("in 80 columns: HIGH WATERMARK, LAST STABLE OFFSET, ")
+    assert ("IN A TRANSACTION" in left_out) is not is_pending
+    assert ("yes" in table.split()) is is_pending
+    # A column in which every row says `no` gives way to the offsets.
+    assert ("COMMITTED OFFSET" in left_out) is is_pending
 
 
 def tokens(shown: str) -> set[str]:
