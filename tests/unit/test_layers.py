@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The broker and the tap share the words for faults.
     "faults": {"protocol", "spelling"},
     "child": set(),
+    "commands": {"printable"},
     "counting": set(),
     "interrupts": set(),
     "malloc": set(),
@@ -27,18 +28,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {
         *("protocol", "machines", "broker", "counting", "faults", "malloc", "open_files", "printable", "spelling"),
     },
-    "diagnose": {"protocol", "machines", "client", "counting", "printable", "spelling"},
+    "diagnose": {"protocol", "machines", "client", "commands", "counting", "printable", "spelling"},
     # The sink works against any Kafka, so it knows nothing of our broker.
-    "spark": {"protocol", "client", "counting", "malloc", "open_files"},
+    "spark": {"protocol", "client", "commands", "counting", "malloc", "open_files"},
     "tap": {"protocol", "client", "counting", "faults", "printable"},
     "testing": {"protocol", "child", "client", "server", "broker", "faults", "tap"},
     "demo": {"protocol", "child", "client", "testing", "spark"},
     # It judges any cluster, so it knows nothing of our broker.
     "verify": {"protocol", "child", "client", "counting", "faults", "tap"},
     # The machines are there for their tables, from which diagrams are drawn.
-    "web": {"protocol", "machines", "client", "diagnose", "demo", "spelling", "tap", "testing"},
+    "web": {"protocol", "machines", "client", "commands", "diagnose", "demo", "spelling", "tap", "testing"},
     "cli": {
-        *("protocol", "child", "client", "counting", "server", "diagnose", "demo", "faults", "interrupts"),
+        *("protocol", "child", "client", "commands", "counting", "server", "diagnose", "demo", "faults", "interrupts"),
         *("printable", "spark", "tap", "testing", "verify", "web"),
     },
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.

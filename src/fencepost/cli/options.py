@@ -156,13 +156,13 @@ class ClusterOptions:
 
     def command(self, *words: str, about: str | None = None) -> str:
         """A command for the same cluster, as a line that can be pasted into a shell."""
-        from fencepost.diagnose.commands import command, for_cluster
+        from fencepost.commands import command, for_cluster
 
         return for_cluster(command(*words, about=about), self.arguments())
 
     def pasteable(self, document: D) -> D:
         """The document of a command, whose commands are for the same cluster."""
-        from fencepost.diagnose.commands import for_cluster
+        from fencepost.commands import for_cluster
 
         return for_cluster(document, self.arguments())
 

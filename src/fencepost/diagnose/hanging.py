@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
-from fencepost.diagnose.commands import Command, command
+from fencepost.commands import Command, command
 from fencepost.diagnose.snapshot import Look, TxnSnapshot, age_by_record, is_open, open_txn
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
+from fencepost.commands import Command, command
 from fencepost.diagnose.affected import AffectedGroup, affected_groups
-from fencepost.diagnose.commands import Command, command
 from fencepost.diagnose.hanging import abort_command
 from fencepost.diagnose.snapshot import (
     OFFSETS_TOPIC,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.commands import alter_config
+from fencepost.commands import alter_config
 from fencepost.diagnose.doctor.cluster import STATE_TOPIC
 from tests.command_line import run_fencepost
 from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders

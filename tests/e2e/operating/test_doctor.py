@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
+from fencepost.commands import alter_config
 from fencepost.diagnose.collect.doctor import collect_doctor
-from fencepost.diagnose.commands import alter_config
 from fencepost.diagnose.doctor.cluster import ALL_BROKERS, STATE_TOPIC
 from fencepost.diagnose.doctor.report import diagnose_doctor
 from fencepost.protocol import errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.commands import alter_config, command
+from fencepost.commands import alter_config, command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC

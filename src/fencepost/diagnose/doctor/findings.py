@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.commands import Command
+from fencepost.commands import Command
 
 HANGING, GROUP_WAITS, GROUP_CANNOT_START = "hanging", "group-waits", "group-cannot-start"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from fencepost.commands import command
 from fencepost.counting import counted
-from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC

@@ -6,7 +6,7 @@ and not whether it is 4.2.0 or 4.2.1.
 
 from __future__ import annotations
 
-from fencepost.diagnose.commands import command
+from fencepost.commands import command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.words import listed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.commands import command
 from fencepost.counting import counted
 from fencepost.diagnose.affected import AffectedPartition, home_of, total
-from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.duels import find_duel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.client.admin.answers import DescribedTxn
-from fencepost.diagnose.commands import command
+from fencepost.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
     READERS,

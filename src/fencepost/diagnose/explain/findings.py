@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.diagnose.commands import Command
+from fencepost.commands import Command
 
 HANGING, GROUPS = "hanging", "groups that wait"
 WHAT_HAPPENED, WHY, LAST_ACTIVITY, READERS = "what happened", "why", "last activity", "readers"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
+from fencepost.commands import command
 from fencepost.counting import counted
-from fencepost.diagnose.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
     READERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencepost.diagnose.commands import command
+from fencepost.commands import command
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
 from fencepost.diagnose.explain.readers import HOLDS_OFFSETS, Blocked, offsets_behind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.commands import command
+from fencepost.commands import command
 from fencepost.diagnose.explain.findings import SIMILAR, WHAT_HAPPENED, WHY, Action, Cause, Finding, Findings
 from fencepost.diagnose.snapshot import TxnSnapshot
 from fencepost.diagnose.words import duration, instant, listed

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fencepost.commands import command, for_cluster
 from fencepost.spark.checkpoint.offsets import BadCheckpoint
 from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
 from fencepost.spark.failures import Refuse
@@ -121,13 +122,13 @@ def refuse_another_place(
         setting, was, is_ = "transactional.id", before.transactional_id, now.transactional_id
     else:
         setting, was, is_ = "bootstrap.servers", f"cluster {before.cluster_id}", f"cluster {now.cluster_id}"
+    fence = for_cluster(command("txn", "fence", about=before.transactional_id), ("--bootstrap", "HOST:PORT"))
     return Refuse(
         f"micro-batch {batch_id} was begun by an earlier run with {setting} {was}, but this run has {setting} {is_}: "
         "it is not known whether that run committed it, and readers may wait for its open transaction\n\nhint: set "
-        f"{setting} back, and change it after a clean stop; or end that transaction with `fencepost txn fence "
-        f"{before.transactional_id} --bootstrap HOST:PORT` (of a broker of cluster {before.cluster_id}), look into the "
-        f"output topics, and set run_batch={batch_id} if the micro-batch is missing there, or skip_batch={batch_id} "
-        "if it is there"
+        f"{setting} back, and change it after a clean stop; or end that transaction with `{fence}` (of a broker of "
+        f"cluster {before.cluster_id}), look into the output topics, and set run_batch={batch_id} if the micro-batch "
+        f"is missing there, or skip_batch={batch_id} if it is there"
     )
 
 

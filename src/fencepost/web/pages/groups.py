@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.client.client import KafkaClient
+from fencepost.commands import for_cluster
 from fencepost.diagnose.affected import by_lag
 from fencepost.diagnose.collect.affected import MOST_ASKED
 from fencepost.diagnose.collect.groups import collect_group, collect_groups
-from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.groups import (
     GroupDescription,
     GroupList,

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.commands import for_cluster
 from fencepost.diagnose.collect.doctor import collect_doctor
 from fencepost.diagnose.collect.overview import EndsWatch, collect_overview
-from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.doctor.report import diagnose_doctor
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.overview import OverviewSnapshot, diagnose_overview

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.client import KafkaClient
 from fencepost.client.numbers import whole_number
+from fencepost.commands import for_cluster
 from fencepost.diagnose.collect.look import Seen, see_again, see_all
 from fencepost.diagnose.collect.partitions import collect_hanging
 from fencepost.diagnose.collect.timeline import Timelines
@@ -19,7 +20,6 @@ from fencepost.diagnose.collect.transactions import (
     collect_settled,
     collect_txn,
 )
-from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging, hanging_of
 from fencepost.diagnose.orders import (

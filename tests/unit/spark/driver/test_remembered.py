@@ -76,6 +76,16 @@ def test_another_place_is_refused_with_both_values_and_the_way_out(now: OutputPl
     assert "run_batch=7" in refused.reason
 
 
+def test_the_command_of_a_refusal_can_be_pasted_whatever_the_id_is() -> None:
+    for id_, line in (
+        ("refunds of today", "fencepost txn fence 'refunds of today' --bootstrap HOST:PORT"),
+        ("--yes", "fencepost txn fence --bootstrap HOST:PORT -- --yes"),
+    ):
+        refused = refuse_another_place(7, {OutputPlace(id_, "Kq9S"): Use("1")}, PLACE)
+        assert refused is not None
+        assert f"`{line}` (of a broker of cluster Kq9S)" in refused.reason
+
+
 def test_a_place_that_is_new_replaces_those_that_its_run_has_not_used() -> None:
     """Else the way back to the old id, after a crash with the new one, would not be noticed."""
     assert Remembered({PLACE: Use("1")}).begin(CHANGED, "2").used == {CHANGED: Use("2")}

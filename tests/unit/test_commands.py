@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from fencepost.diagnose.commands import alter_config, command, for_cluster
+from fencepost.commands import alter_config, command, for_cluster
 from fencepost.diagnose.explain.findings import Action
 
 
