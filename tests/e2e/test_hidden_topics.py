@@ -14,7 +14,8 @@ from fencepost.cli.options import Unanswered
 from fencepost.testing import Broker
 from tests.e2e.test_acls import add
 from tests.examples import hang
-from tests.txn_tools import SETTINGS, Run, producer_of, runner, write
+from tests.readers.reading import TIMEOUT_S
+from tests.txn_tools import SETTINGS, Run, commit_offsets, producer_of, runner, write
 
 GUARDED = SETTINGS | {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 HIDDEN = "topics may be hidden from this user"
@@ -75,6 +76,33 @@ def test_doctor_says_which_id_is_open_on_partitions_that_an_acl_denies(broker: B
     assert found["transactional_ids"] == ["payments-1"]
     assert "`payments-1`" in found["summary"]
     assert found["age_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("txn", "explain", "orders-1"),
+        ("txn", "fence", "orders-1", "--yes"),
+        ("group", "list"),
+        ("group", "describe", "billing"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_id_or_a_group_may_have_more_on_topics_that_the_user_may_not_see(
+    broker: Broker, run: Run, command: tuple[str, ...]
+) -> None:
+    producer = producer_of(broker.bootstrap_servers, "orders-1")
+    write(producer, "orders", "placed", partitions=(0,))
+    producer.commit_transaction(TIMEOUT_S)
+    commit_offsets(broker.bootstrap_servers, "billing", {("orders", 0): 0, ("secret", 0): 0})
+    before = run(*command)
+    assert (before.exit_code, HIDDEN in before.err) == (0, False)
+    show_only(broker, "orders")
+    after = run(*command)
+    assert after.exit_code == Unanswered.exit_code
+    assert f"warning: {HIDDEN}: DESCRIBE on all topics: TOPIC_AUTHORIZATION_FAILED" in after.err.replace(
+        "it is not known whether a transaction hangs: ", ""
+    )
 
 
 def test_a_user_who_may_see_every_topic_gets_an_all_clear(broker: Broker, run: Run) -> None:

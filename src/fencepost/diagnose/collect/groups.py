@@ -9,7 +9,7 @@ from fencepost.client.failures import ClientError
 from fencepost.client.note_groups import is_note_group
 from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.look import ends_of
+from fencepost.diagnose.collect.look import ends_of, hidden_topics
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, Look
 from fencepost.spelling import similar_to
@@ -38,7 +38,10 @@ def collect_groups(client: KafkaClient, most_pending: int | None = None, *, with
         left_out=len(listed.found) - len(groups),
         offsets=offsets,
         ends=ends.found,
-        problems=(*listed.problems, *homes.problems, *pending.problems, *read.problems, *ends.problems),
+        problems=(
+            *hidden_topics(client),
+            *(*listed.problems, *homes.problems, *pending.problems, *read.problems, *ends.problems),
+        ),
     )
 
 
@@ -63,5 +66,5 @@ def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[s
         described=described,
         offsets=found,
         lso=collect_lso(client, sorted(topics), with_groups=False) if topics else Look(now_ms=now_ms(), ends={}),
-        problems=tuple(offsets.problems),
+        problems=(*hidden_topics(client), *offsets.problems),
     )

@@ -19,7 +19,16 @@ from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.look import Coordinated, Producers, Seen, judge, see, see_all, txns_of
+from fencepost.diagnose.collect.look import (
+    Coordinated,
+    Producers,
+    Seen,
+    hidden_topics,
+    judge,
+    see,
+    see_all,
+    txns_of,
+)
 from fencepost.diagnose.collect.state_log import (
     Progress,
     has_state_log,
@@ -145,6 +154,7 @@ def collect_txn(
         return producer_id in mine or (everywhere and producer_id not in txns)
 
     look = judge(client, search(client, named, open_now) if everywhere else see(client, named, named), ask, matters)
+    problems += hidden_topics(client) if everywhere else []
     hanging = {open_txn(*found) for found in look.open_producers() if look.hangs(*found)}
     # What has begun since the coordinator was first asked.
     begun = leftovers(look.producers, txn, history or ()) - hanging
