@@ -6,19 +6,22 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from fencepost.child import child_environment
 from fencepost.cli import main
+from fencepost.protocol.messages import ConsumerGroupHeartbeatRequest
 from fencepost.testing import Broker
-from tests.readers.reading import TIMEOUT_S
+from tests.command_line import start_fencepost
+from tests.readers.reading import TIMEOUT_S, connect
 from tests.txn_tools import SETTINGS, commit_offsets, producer_of
 
 # Erase the line, write to the clipboard, change the direction, begin new lines in four ways, hide, delete.
@@ -26,6 +29,8 @@ INVISIBLE = "\x1b[2K\x1b]52;c;cm0=\x07\x9b2J\u202e\u200b\r\n\u2028\x85\x7f\t"
 FORGED = "error: all is well, run `rm`"
 HOSTILE = f"x{INVISIBLE}\n{FORGED}\n\nhint: {FORGED}"
 DASHED = f"--yes{HOSTILE}"
+# How the beginning of it is shown.
+SHOWN, SHOWN_IN_JSON = r"x\x1b[2K", r"x\u001b[2K"
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|TXN) .*")
 COMMANDS = (
     ("txn", "list"),
@@ -41,6 +46,8 @@ COMMANDS = (
     ("group", "list"),
     ("group", "describe", "--", HOSTILE),
     ("group", "describe", "--", HOSTILE[:-1]),
+    ("group", "describe", "static-member"),
+    ("group", "describe", "own-member-id"),
     ("doctor", "--max-age", "0ms"),
     ("tail", "orders", "--from", "earliest"),
     ("topic", "list"),
@@ -48,6 +55,16 @@ COMMANDS = (
     ("user", "list"),
     ("cluster", "nodes"),
 )
+WATCHED = (
+    ("txn", "list"),
+    ("txn", "describe", "--", HOSTILE),
+    ("txn", "lso"),
+    ("group", "list"),
+    ("group", "describe", "own-member-id"),
+)
+# What the live display of --watch writes itself: colours, the other screen, the cursor.
+OF_THE_DISPLAY = re.compile(r"\x1b\[([0-9;]*m|\?1049[hl]|\?25[hl]|H)")
+terminals = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
 
 class Attacked(NamedTuple):
@@ -57,7 +74,8 @@ class Attacked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def attacked() -> Iterator[Attacked]:
-    with Broker(settings=SETTINGS, topics={"orders": 1}) as broker:
+    patient = {"group.consumer.session.timeout.ms": "600000"}
+    with Broker(settings=SETTINGS | patient, topics={"orders": 1, "read": 1}) as broker:
         producers = []
         for id_ in (HOSTILE, DASHED):
             producer = producer_of(broker.bootstrap_servers, id_, client_id=HOSTILE)
@@ -66,7 +84,21 @@ def attacked() -> Iterator[Attacked]:
             assert producer.flush(TIMEOUT_S) == 0
             producers.append(producer)
         commit_offsets(broker.bootstrap_servers, HOSTILE, {("orders", 0): 0})
+        with connect(broker.bootstrap_servers) as client:
+            # In the consumer protocol, a client chooses the id of its member.
+            joining = ConsumerGroupHeartbeatRequest(
+                "own-member-id", HOSTILE, 0, HOSTILE, HOSTILE, 60_000, ["read"], topic_partitions=[]
+            )
+            assert client.call(joining, 1, HOSTILE).error_code == 0
+        servers = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+        named = {"client.id": HOSTILE, "group.instance.id": HOSTILE, "group.id": "static-member"}
+        consumer = Consumer(servers | named)
+        joined: list[object] = []
+        consumer.subscribe(["read"], on_assign=lambda *_: joined.append(True))
+        while not joined:
+            assert consumer.poll(1) is None
         yield Attacked(broker, producers)
+        consumer.close()
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +110,10 @@ def invisible_in(text: str) -> set[str]:
     return {char for char in text if not char.isprintable() and char != "\n"}
 
 
+def forged_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.lstrip().startswith((FORGED, f"hint: {FORGED}"))]
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: "-".join(words[:2]))
 def test_a_pipe_gets_no_invisible_character_and_no_line_that_an_id_began(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -85,8 +121,7 @@ def test_a_pipe_gets_no_invisible_character_and_no_line_that_an_id_began(
     main(command)
     shown = capsys.readouterr()
     assert not invisible_in(shown.out + shown.err)
-    lines = (shown.out + shown.err).splitlines()
-    assert not [line for line in lines if line.lstrip().startswith((FORGED, f"hint: {FORGED}"))]
+    assert not forged_lines(shown.out + shown.err)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: "-".join(words[:2]))
@@ -99,20 +134,102 @@ def test_json_has_the_real_values_and_is_ascii(command: tuple[str, ...], capsys:
         assert json.dumps(HOSTILE) in out
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@terminals
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: "-".join(words[:2]))
 def test_a_terminal_gets_no_sequence_but_those_for_colours(command: tuple[str, ...]) -> None:
+    text, exit_code = on_a_terminal(*command)
+    assert exit_code in (0, 1, 3)
+    assert not invisible_in(re.sub(r"\x1b\[[0-9;]*m", "", text))
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize("command", WATCHED, ids=lambda words: "-".join(words[:2]))
+def test_a_watch_into_a_pipe_is_as_harmless_as_one_look(command: tuple[str, ...], as_json: bool) -> None:
+    options = ("--watch", "--every", "100ms", *(("--json",) if as_json else ()))
+    with start_fencepost(*command[:2], *options, *command[2:]) as process:
+        assert process.stdout is not None
+        said = ""
+        while said.count(SHOWN_IN_JSON if as_json else SHOWN) < 6:
+            line = process.stdout.readline()
+            assert line, process.stderr.read() if process.stderr is not None else ""
+            said += line
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert not invisible_in(said + out + err)
+    assert not forged_lines(said + out + err)
+
+
+@terminals
+@pytest.mark.parametrize("command", WATCHED, ids=lambda words: "-".join(words[:2]))
+def test_a_watch_on_a_terminal_writes_no_sequence_but_those_of_its_own_display(command: tuple[str, ...]) -> None:
+    options = ("--watch", "--every", "100ms")
+    text, _ = on_a_terminal(*command[:2], *options, *command[2:], until=lambda shown: shown.count(SHOWN) >= 6)
+    assert SHOWN in text
+    assert not invisible_in(OF_THE_DISPLAY.sub("", text))
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_the_tap_shows_no_invisible_character_and_no_line_that_an_id_began(attacked: Attacked, as_json: bool) -> None:
+    options = ("--listen", "127.0.0.1:0", "--fetches", *(("--json",) if as_json else ()))
+    with start_fencepost("tap", *options) as process:
+        attack_through(address_of(process))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (SHOWN_IN_JSON if as_json else SHOWN) in out
+    assert "EndTxn" in out
+    assert not invisible_in(out + err)
+    assert not forged_lines(out + err)
+
+
+@terminals
+def test_the_tap_writes_no_sequence_to_a_terminal_but_those_for_colours(attacked: Attacked) -> None:
     main_end, other_end = os.openpty()
-    words = (sys.executable, "-m", "fencepost", *command)
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=other_end, stderr=other_end) as process:
+    with start_fencepost("tap", "--listen", "127.0.0.1:0", stdout=other_end) as process:
         os.close(other_end)
-        shown = b""
-        while chunk := _read(main_end):
-            shown += chunk
-    os.close(main_end)
-    assert process.returncode in (0, 1, 3)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
-    assert not invisible_in(text)
+        attack_through(address_of(process))
+        process.send_signal(signal.SIGINT)
+        text = _all_of(main_end, lambda shown: False)
+    assert SHOWN in text
+    assert not invisible_in(re.sub(r"\x1b\[[0-9;]*m", "", text))
+
+
+def address_of(tap: subprocess.Popen[str]) -> str:
+    assert tap.stderr is not None
+    word, _, address = tap.stderr.readline().strip().partition(" ")
+    assert word == "ready"
+    return address
+
+
+def attack_through(address: str) -> None:
+    producer = producer_of(address, HOSTILE[:-2], client_id=HOSTILE)
+    producer.begin_transaction()
+    producer.produce("orders", b"")
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def on_a_terminal(*command: str, until: Callable[[str], bool] = lambda shown: False) -> tuple[str, int]:
+    """What a command writes to a terminal, and its exit code. Ctrl-C ends it as soon as `until` says so."""
+    main_end, other_end = os.openpty()
+    with start_fencepost(*command, stdout=other_end, stderr=other_end) as process:
+        os.close(other_end)
+
+        def is_enough(shown: str) -> bool:
+            if until(shown):
+                process.send_signal(signal.SIGINT)
+                return True
+            return False
+
+        return _all_of(main_end, is_enough), process.wait(TIMEOUT_S)
+
+
+def _all_of(terminal: int, is_enough: Callable[[str], bool]) -> str:
+    """All that is written to a terminal. `is_enough` is asked until it says so."""
+    shown, was_enough = b"", False
+    while chunk := _read(terminal):
+        shown += chunk
+        was_enough = was_enough or is_enough(shown.decode(errors="replace"))
+    os.close(terminal)
+    return shown.decode().replace("\r\n", "\n")
 
 
 def _read(fd: int) -> bytes:
