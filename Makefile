@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 STAMPS := .venv/stamps
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q -p tests.quiet_workers
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e tests/browser)
 
@@ -65,10 +65,14 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Lint and the archives run while jars are fetched. Then cheap questions first. Tests wait as well as compute, so there are
 # more of them at a time than cores; which of them may run side by side is in tests/conftest.py.
 test: ## set up and pass the tests (twelve minutes on two cores, after the first set-up)
+	@echo "make test, stage 1 of 4: set-up and lint"
 	@$(MAKE) pyspark
 	@$(MAKE) -j3 setup spark-archive kafka-archive lint
+	@echo "make test, stage 2 of 4: fast tests"
 	@$(MAKE) fast-tests
+	@echo "make test, stage 3 of 4: simulation"
 	@$(MAKE) sim START=1 JOBS=2 SECONDS=10
+	@echo "make test, stage 4 of 4: tests with sockets, Apache Kafka, Spark and a browser (ten minutes)"
 	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
@@ -106,7 +110,7 @@ other-engines: setup
 test-engines: other-engines kafka-archive spark-archive ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(MAKE) search ROUNDS=1
 	@$(MAKE) sim JOBS=2 SECONDS=120
-	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)
+	@$(BIN)/python -m pytest -v -p tests.quiet_workers -n 1 -m engines $(SOCKET_TESTS)
 
 crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost; NODES=3 SECONDS=60 stops and pauses nodes instead
 ifdef NODES
