@@ -60,7 +60,7 @@ def _quoted_char(char: str) -> str:
 
 
 def alter_config(entity: Sequence[str], setting: str) -> KafkaTool:
-    """Change a setting of a topic or of all brokers, while they run."""
+    """Change a setting of a topic or of brokers, or the level of a logger, while they run."""
     words = shlex.join((*entity, "--alter", "--add-config", setting))
     return KafkaTool(f"kafka-configs --bootstrap-server {EXPORTED} {words}")
 

@@ -203,6 +203,7 @@ def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
     advice = document["actions"][0]["advice"]
     if "apache" in request.node.name:
         assert "find the processes that use this transactional.id" in advice, "it does not remember requests"
+        assert "--entity-type broker-loggers --entity-name 1 " in document["actions"][1]["command"]
     else:
         assert "leave the id to one of these clients and stop the other" in advice
         assert "client `green` at 127.0.0.1" in advice

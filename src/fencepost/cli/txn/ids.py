@@ -206,7 +206,8 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
 
     Says what happened, why, which readers and consumer groups wait, and what happens next. Searches every partition of
     the cluster for transactions of the id, because its coordinator does not know a transaction that hangs. The exit
-    code is 1 if a transaction hangs that belongs or may belong to the id, or if no coordinator knows the id.
+    code is 1 if a transaction hangs that belongs or may belong to the id, or if no coordinator knows the id. A command
+    that begins with kafka-configs is a tool of Kafka: bin/kafka-configs.sh in Apache's archive.
 
     With --json, `cause` is a code: hanging, hanging_nameless, duel, open, overdue, markers_under_way, markers_missing,
     committed, aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_order,

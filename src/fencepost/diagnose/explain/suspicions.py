@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencepost.commands import command
+from fencepost.commands import alter_config, command
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
 from fencepost.diagnose.explain.readers import HOLDS_OFFSETS, Blocked, offsets_behind
@@ -57,6 +57,7 @@ def explain_duel(snapshot: TxnSnapshot) -> Findings:
         "other, or one process restarts again and again."
     )
     rivals = registering_clients(snapshot)
+    actions: tuple[Action, ...] = ()
     if len(rivals) > 1:
         advice = (
             f"leave the id to one of these clients and stop the other, or give each its own transactional.id: "
@@ -66,7 +67,32 @@ def explain_duel(snapshot: TxnSnapshot) -> Findings:
         advice = f"look at {rivals[0]}: it registers the id again and again; leave the id to one process"
     else:
         advice = "find the processes that use this transactional.id, and leave it to one of them"
-    return Findings((Finding(SUSPICION, text),), (Action(advice=advice),), (Cause.DUEL,))
+        if snapshot.rpcs is None:
+            advice += (
+                ". This cluster does not remember who registered it, but each process that was fenced has "
+                "PRODUCER_FENCED or INVALID_PRODUCER_EPOCH in its own log, or ProducerFencedException"
+            )
+            actions = _let_coordinator_log(snapshot)
+    return Findings((Finding(SUSPICION, text),), (Action(advice=advice), *actions), (Cause.DUEL,))
+
+
+def _let_coordinator_log(snapshot: TxnSnapshot) -> tuple[Action, ...]:
+    """How the request log of Apache Kafka names the clients."""
+    if snapshot.coordinator is None:
+        return ()
+    logger = ("--entity-type", "broker-loggers", "--entity-name", str(snapshot.coordinator))
+    return (
+        Action(
+            advice=f"if you do not know the processes, let broker {snapshot.coordinator}, the coordinator of the id, "
+            "log its requests. Lines of its kafka-request.log with INIT_PRODUCER_ID and the id have the client.id, and "
+            "under `connection` the address",
+            command=alter_config(logger, "kafka.request.logger=DEBUG"),
+        ),
+        Action(
+            advice="after a minute, end that: the broker logs every request meanwhile",
+            command=alter_config(logger, "kafka.request.logger=WARN"),
+        ),
+    )
 
 
 def registering_clients(snapshot: TxnSnapshot) -> list[str]:

@@ -255,6 +255,14 @@ def test_in_a_duel_the_first_advice_is_to_stop_one_of_the_clients_and_names_both
     assert "look at client `blue` at 10.0.0.9, port 40001" in alone.actions[0].advice
     apache = diagnose_txn(txn_snapshot(described(), history=duel))
     assert apache.actions[0].advice.startswith("find the processes that use this transactional.id")
+    assert "PRODUCER_FENCED or INVALID_PRODUCER_EPOCH in its own log" in apache.actions[0].advice
+    assert "INIT_PRODUCER_ID" in apache.actions[1].advice
+    tool = (
+        'kafka-configs --bootstrap-server "$FENCEPOST_BOOTSTRAP" --entity-type broker-loggers --entity-name 1 --alter'
+    )
+    assert commands(apache)[:2] == [f"{tool} --add-config kafka.request.logger={level}" for level in ("DEBUG", "WARN")]
+    # Our brokers remember requests; after a restart they have none to show.
+    assert "remember" not in diagnose_txn(txn_snapshot(described(), history=duel, rpcs=())).actions[0].advice
 
 
 @pytest.mark.parametrize(
