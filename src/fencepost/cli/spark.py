@@ -51,7 +51,13 @@ def spark() -> None:
 
 
 @spark.command()
-@click.option("--id", "transactional_id", metavar="ID", help="The transactional.id of the sink.")
+@click.option(
+    "--id",
+    "--transactional-id",
+    "transactional_id",
+    metavar="ID",
+    help="The transactional.id of the sink. Also checks who has it now, and what its last transaction was.",
+)
 @click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="An output topic. Repeatable.")
 @click.option("--group", "group_id", metavar="GROUP", help="The group.id of the sink.")
 @click.option(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
@@ -15,7 +17,8 @@ from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.preflight.report import CheckReport
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
-from tests.e2e.spark.streams import MakeSink, create_topic, settings, written
+from tests.e2e.spark.streams import Lines, MakeSink, create_topic, settings, start, stream, written
+from tests.readers.reading import TIMEOUT_S
 
 pytestmark = [pytest.mark.java]
 Unique = Callable[[str], str]
@@ -84,6 +87,34 @@ def test_a_cluster_that_does_not_verify_writes_is_a_problem_in_the_words_of_the_
 def test_a_token_needs_a_permission_of_its_own(broker: Broker) -> None:
     report = check(None, settings(broker.bootstrap_servers, "by-hand"), token="2026-11-16")
     assert "Read on group fencepost-token-by-hand:2026-11-16" in by_subject(report)["permissions"][1]
+
+
+def test_the_id_is_looked_up_before_the_job_starts_and_not_taken_over(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+) -> None:
+    servers, id_ = broker.bootstrap_servers, unique("refunds")
+    topic = create_topic(servers, unique("out"))
+
+    def found() -> tuple[str, str]:
+        return by_subject(check(None, settings(servers, id_), topics=[topic]))[f"transactional.id {id_}"]
+
+    assert found() == ("ok", "no producer has registered it; Kafka has no commit note of it")
+    lines = Lines(tmp_path / "lines")
+    lines.add_batch()
+    query = start(stream(spark, lines), sinks(servers, id_, topic=topic), tmp_path / "checkpoint")
+    query.processAllAvailable()
+    query.stop()
+    status, text = found()
+    assert (status, text.partition(",")[0]) == ("ok", "CompleteCommit")
+    assert text.endswith(f"micro-batch 0 of query {query.id}")
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": id_})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"half")
+    assert producer.flush(TIMEOUT_S) == 0
+    status, text = found()
+    assert (status, text.partition(" ")[0]) == ("warning", "Ongoing")
+    producer.commit_transaction(TIMEOUT_S)
 
 
 def test_a_cluster_that_cannot_be_reached_is_the_only_finding() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from fencepost.client.admin.configs import broker_setting, describe_topic_configs, setting_of_every_broker
+from fencepost.client.admin.transactions import describe_transaction
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.transaction import ADD_PARTITIONS, VERIFICATION, find_unverified
@@ -12,6 +14,7 @@ from fencepost.counting import counted
 from fencepost.protocol import errors
 from fencepost.spark.driver.access import DENIED, find_missing
 from fencepost.spark.driver.decision import known_retention_ms
+from fencepost.spark.driver.owner import glance_at_note
 from fencepost.spark.driver.permissions import (
     Permission,
     describe_missing,
@@ -23,8 +26,15 @@ from fencepost.spark.driver.permissions import (
     to_write,
     without_implied,
 )
-from fencepost.spark.preflight.limits import judge_record_batch, judge_retention, judge_timeout, judge_versions
-from fencepost.spark.preflight.report import OK, PROBLEM, Checked, from_message
+from fencepost.spark.preflight.limits import (
+    judge_id,
+    judge_random_id,
+    judge_record_batch,
+    judge_retention,
+    judge_timeout,
+    judge_versions,
+)
+from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, Checked, from_message
 from fencepost.spark.settings import SinkSettings
 
 MINUTE_MS = 60_000
@@ -49,6 +59,7 @@ def check_cluster(
         findings += [finding for finding in found.values() if finding is not None]
         topics = [topic for topic, finding in found.items() if finding is None or finding.status == OK]
         findings.append(_check_permissions(client, settings, topics, source_topics, token))
+        findings.append(_check_id(client, settings))
         findings.append(
             judge_timeout(
                 settings.timeout_ms, _number(broker_setting(client, min(brokers), "transaction.max.timeout.ms"))
@@ -83,6 +94,18 @@ def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
             return None
         hint = "create it: the sink does not" if e.code == errors.UNKNOWN_TOPIC_OR_PARTITION else None
         return Checked(subject, PROBLEM, str(e), hint)
+
+
+def _check_id(client: KafkaClient, settings: SinkSettings) -> Checked:
+    id_ = settings.transactional_id
+    if settings.looks_random:
+        return judge_random_id(id_)
+    try:
+        _, txn = describe_transaction(client, id_)
+        note = glance_at_note(client, id_)
+    except ClientError as e:
+        return from_message(f"transactional.id {id_}", str(e), UNKNOWN)
+    return judge_id(id_, txn, note, time.time_ns() // 1_000_000)
 
 
 def _check_permissions(

@@ -1,12 +1,15 @@
-"""Judges the settings and versions of a cluster for a sink. Pure."""
+"""Judges the settings and versions of a cluster for a sink, and the state of its transactional.id. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fencepost.client.admin.answers import DescribedTxn
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
 from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, WARNING, Checked, from_message
 
 DAY_MINUTES = 24 * 60
+IN_USE = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 def judge_versions(features: Mapping[str, int], unverified: str | None) -> Checked:
@@ -69,3 +72,42 @@ def judge_retention(minutes: int | None, is_by_user: bool) -> Checked:
             "raise it on the brokers: a week (10080) is Kafka's default",
         )
     return Checked(subject, OK, f"{minutes}" + (" (by fencepost.offsets.retention.minutes)" if is_by_user else ""))
+
+
+def judge_id(
+    transactional_id: str, txn: DescribedTxn | None, note: CommitNote | UnreadableNote | None, now_ms: int
+) -> Checked:
+    """Who has the id now, and what its last transaction was. `txn`: by its coordinator; None: it knows no such id."""
+    subject = f"transactional.id {transactional_id}"
+    last, hint = "; Kafka has no commit note of it", None
+    if isinstance(note, CommitNote):
+        last = f"; its last commit note is of micro-batch {note.batch_id} of query {note.query_id}"
+        hint = f'a query with another checkpoint has to adopt that one: adopt="{note.query_id}"'
+    elif note is not None:
+        last = f"; Kafka has {note.text[:200]!r} where its commit note should be"
+    if txn is None:
+        return Checked(subject, OK, f"no producer has registered it{last}", hint)
+    owner = f"producer {txn.producer_id}, epoch {txn.producer_epoch}"
+    if txn.state in IN_USE:
+        # An abort without a transaction has no start.
+        since = f" for {max(now_ms - txn.start_ms, 0) // 1000} s" if txn.start_ms >= 0 else ""
+        return Checked(
+            subject,
+            WARNING,
+            f"{txn.state}{since}, {owner}, timeout {txn.timeout_ms // 1000} s: a pipeline with this id is running, or "
+            f"has just died{last}",
+            "if it is running, stop it, or give this pipeline another id: its start fences the other one",
+        )
+    if isinstance(note, UnreadableNote):
+        hint = "another program commits to that group, or a newer version of fencepost: the sink refuses micro-batches"
+        return Checked(subject, WARNING, f"{txn.state}, {owner}{last}", hint)
+    return Checked(subject, OK, f"{txn.state}, {owner}, no open transaction{last}", hint)
+
+
+def judge_random_id(transactional_id: str) -> Checked:
+    return Checked(
+        f"transactional.id {transactional_id}",
+        WARNING,
+        "it looks random: a restart with another id neither fences this pipeline nor finds its last micro-batch",
+        "choose a name that this pipeline keeps over restarts",
+    )

@@ -8,11 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.client.admin.answers import DescribedTxn
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
 from fencepost.spark.preflight.executors import judge_probes
-from fencepost.spark.preflight.limits import judge_record_batch, judge_retention, judge_timeout, judge_versions
+from fencepost.spark.preflight.limits import (
+    judge_id,
+    judge_random_id,
+    judge_record_batch,
+    judge_retention,
+    judge_timeout,
+    judge_versions,
+)
 from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, WARNING, Checked, CheckReport, from_message
 
 PROBE = Path(__file__).resolve().parents[4] / "src" / "fencepost" / "spark" / "preflight" / "probe.py"
+NOW_MS = 1_000_000
+NOTE = CommitNote("3f2a", 41, "digest")
+
+
+def txn(state: str, start_ms: int = NOW_MS - 12_000) -> DescribedTxn:
+    return DescribedTxn("refunds-1", 1, state, 7, 3, 300_000, start_ms, ())
 
 
 @pytest.mark.parametrize(
@@ -35,12 +50,32 @@ PROBE = Path(__file__).resolve().parents[4] / "src" / "fencepost" / "spark" / "p
         (judge_retention(10_080, True), OK, "10080 (by fencepost.offsets.retention.minutes)"),
         (judge_retention(60, False), WARNING, "stands still for longer"),
         (judge_retention(None, False), WARNING, "cannot be started again"),
+        (judge_id("refunds-1", None, None, NOW_MS), OK, "no producer has registered it; Kafka has no commit note"),
+        (
+            judge_id("refunds-1", txn("CompleteCommit"), NOTE, NOW_MS),
+            OK,
+            "producer 7, epoch 3, no open transaction; its last commit note is of micro-batch 41 of query 3f2a",
+        ),
+        (
+            judge_id("refunds-1", txn("Ongoing"), NOTE, NOW_MS),
+            WARNING,
+            "Ongoing for 12 s, producer 7, epoch 3, timeout 300 s: a pipeline with this id is running, or has just",
+        ),
+        (judge_id("refunds-1", txn("PrepareAbort", -1), None, NOW_MS), WARNING, "PrepareAbort, producer 7, epoch 3, "),
+        (judge_id("refunds-1", txn("Empty"), UnreadableNote("x\x1b"), NOW_MS), WARNING, r"Kafka has 'x\x1b' where"),
+        (judge_random_id("job-8f14e45f-ceea-467f-a8fc-7b6e4a1c1b8e"), WARNING, "neither fences this pipeline nor"),
     ],
 )
 def test_a_limit_is_judged(finding: Checked, status: str, said: str) -> None:
     assert finding.status == status
     assert said in finding.text
     assert (finding.hint is not None) or status in (OK, UNKNOWN)
+
+
+def test_the_query_to_adopt_is_named_as_the_sink_takes_it() -> None:
+    assert judge_id("refunds-1", txn("Empty"), NOTE, NOW_MS).hint == (
+        'a query with another checkpoint has to adopt that one: adopt="3f2a"'
+    )
 
 
 def test_every_address_that_an_executor_cannot_reach_is_named_once() -> None:
