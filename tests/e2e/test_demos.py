@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -138,6 +140,16 @@ def test_a_zombie_is_fenced_and_its_successor_is_not_disturbed() -> None:
     assert document["zombie_says"].startswith("FENCED _FENCED")
     assert [row["read_committed"] for row in document["sections"][0]["table"]] == [2, 3]
     assert [row["read_uncommitted"] for row in document["sections"][0]["table"]] == [3, 3]
+
+
+def test_the_processes_of_the_zombie_can_be_looked_up_on_a_cluster_that_stays() -> None:
+    with Broker() as broker:
+        told = run_fencepost("demo", "zombie", "--bootstrap", broker.bootstrap_servers).stderr.splitlines()[-1]
+        [line] = re.findall(r"`fencepost (.*)` shows what the coordinator recorded of both processes", told)
+        history = run_fencepost(*shlex.split(line))
+        assert history.returncode == 0
+        assert "because a new producer registered the id" in history.stdout
+    assert "shows what the coordinator recorded" not in run_fencepost("demo", "zombie").stderr
 
 
 def test_a_zombie_in_one_terminal_is_fenced_by_its_successor_in_the_other() -> None:

@@ -230,16 +230,28 @@ def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
             "start `fencepost broker --memory` in a third terminal and add --bootstrap localhost:9092",
         )
 
+    ids: list[str] = []
+
     def play() -> Report:
         from fencepost.demo.embedded import cluster
         from fencepost.demo.zombie import play_role, play_zombie
 
         with cluster(bootstrap) as bootstrap_servers:
             if role is not None:
-                return play_role(bootstrap_servers, int(role), say)
-            return play_zombie(bootstrap_servers, say)
+                report = play_role(bootstrap_servers, int(role), say)
+            else:
+                report = play_zombie(bootstrap_servers, say)
+        ids.append(report.facts["transactional_id"])
+        return report
 
-    _run(play, as_json)
+    def conclude() -> None:
+        from fencepost.commands import command, for_cluster
+
+        if bootstrap is not None:  # The cluster is still there.
+            line = for_cluster(command("txn", "history", about=ids[0]), ("--bootstrap", bootstrap))
+            say(f"`{line}` shows what the coordinator recorded of both processes")
+
+    _run(play, as_json, conclude)
 
 
 @demo.command()
