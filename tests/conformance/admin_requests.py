@@ -51,10 +51,7 @@ Op = tuple[str, int, str | None]
 
 
 class Stage:
-    """A broker, and the questions to it. A question is a method that returns plain values, to compare two brokers by.
-
-    More than 25 methods: one for each question, so that a row of `REQUESTS` reads as what an administrator asks.
-    """
+    """A broker, and the questions to it: methods that return plain values, to compare two brokers by."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

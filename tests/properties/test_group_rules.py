@@ -52,10 +52,7 @@ INSTANCES = [None, None, None, "i1", "i2"]
 
 
 class GroupRules(RuleBasedStateMachine):
-    """One group, its members, and what the log and the clock do to it.
-
-    More than 25 methods: Hypothesis wants every rule and every invariant to be a method of the same class.
-    """
+    """One group, its members, and what the log and the clock do to it."""
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), size=st.sampled_from([2, 4, 1_000]))
     def start(self, delay_ms: int, size: int) -> None:

@@ -7,7 +7,6 @@ import builtins
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -290,61 +289,6 @@ def test_every_name_in_backticks_exists(document: Path) -> None:
     assert problems_in(document.read_text()) == []
 
 
-def lines_of_layout(block: str) -> Iterator[tuple[str, list[Path]]]:
-    """The lines of a drawn layout, each with the folders that are open there: the innermost is the last."""
-    folders: list[tuple[int, Path]] = []  # Each with the indentation of its line.
-    for line in block.splitlines():
-        indent = len(line) - len(line.lstrip())
-        entry = re.match(r"((?:[a-z_]+/)+)(?=\s|$)|[\w/*]+\.\w+", line.lstrip())
-        if entry is not None and (not folders or indent <= folders[-1][0] + 4):
-            while folders and folders[-1][0] >= indent:
-                folders.pop()
-            if entry[1]:
-                folders.append((indent, (folders[-1][1] if folders else ROOT) / entry[1]))
-        yield line, [folder for _, folder in folders]
-
-
-def files_in_layout(block: str) -> Iterator[Path]:
-    """The files that a drawn layout names, each in the folder that its place in the drawing gives it."""
-    for line, open_folders in lines_of_layout(block):
-        for name in set(re.findall(r"(?<![\w*])[\w/]+\.(?:py|java)\b", line)) - PLACEHOLDERS:
-            yield open_folders[-1] / name
-
-
-def folders_in_layout(block: str) -> set[Path]:
-    """The folders that a drawn layout names: at the beginning of a line, or further right, beside or in that one."""
-    return {
-        folder / name
-        for line, open_folders in lines_of_layout(block)
-        for name in ["", *re.findall(r"(?<![\w/])[a-z_]+/(?=\s)", line)]
-        for folder in open_folders[-2:]
-    }
-
-
-def layouts() -> dict[str, str]:
-    """The drawn layouts of ARCHITECTURE.md, by the folder that each begins with."""
-    blocks = re.findall(r"^```\n((\w[\w/]*)/\n.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
-    return {folder: block for block, folder in blocks}
-
-
-def test_the_layout_shows_every_file_in_its_folder() -> None:
-    named = [path for block in layouts().values() for path in files_in_layout(block)]
-    assert len(named) > 80
-    assert [relative(path) for path in named if not path.exists()] == []
-
-
-@pytest.mark.parametrize(("root", "source"), [("src/fencepost", "*.py"), ("java/fencepost/spark", "*.java")])
-def test_the_layout_shows_every_package(root: str, source: str) -> None:
-    packages = {path.parent for path in (ROOT / root).rglob(source)}
-    assert sorted(relative(path) for path in packages - folders_in_layout(layouts()[root])) == []
-
-
-def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
-    block = "src/fencepost/\n  machines/  state\n    txn/    states.py\n    log/    x; states.py\n  cli/   broker.py\n"
-    missing = [path for path in files_in_layout(block) if not path.exists()]
-    assert missing == [ROOT / "src/fencepost/machines/log/states.py"]
-
-
 @pytest.mark.parametrize(
     "ghost",
     [
@@ -568,59 +512,3 @@ def test_a_thing_has_one_name(pattern: str) -> None:
         if path.name != "glossary.md"
     ]
     assert found == []
-
-
-# Words that stand for a component or a user that has a name.
-UNNAMED = r"(?<![\"=])\b(nobody|somebody|anybody|whoever|whom|those who)\b"  # Not as a name in quotes.
-
-
-def test_a_sentence_names_its_subject() -> None:
-    code = [
-        path for root in ("src", "tests", "java") for end in ("*.py", "*.java") for path in (ROOT / root).rglob(end)
-    ]
-    texts = [*DOCUMENTS, *(path for path in code if path != Path(__file__))]
-    found = [
-        f"{relative(path)}: {match[0]} (name the component or the user)"
-        for path in texts
-        for match in re.finditer(UNNAMED, path.read_text(), re.IGNORECASE)
-    ]
-    assert found == []
-
-
-# Class names that two packages use, each for its own side of one thing. Every other class name is used once.
-SHARED_NAMES = {
-    "Fault",  # A fault: what `testing` offers to a test, and what the broker and the tap apply.
-    "Faults",
-    "Java",  # In a class whose objects Java calls: py4j wants this name.
-    "OffsetToCommit",  # An offset in a request: as the client sends it, and as the coordinator receives it.
-    "OpenTxn",  # A transaction that is open on a partition: of the partition, and of a snapshot of any cluster.
-    "Producer",  # A producer that a partition knows: its state, and the answer of DescribeProducers.
-    "Reply",  # An answer that was held back: of a group, and of the lease service.
-    "TopicInfo",  # A topic as the group coordinator sees it, and as a client does.
-    "_Fields",  # Private to two modules.
-}
-# Names for a transaction version, which is a `TransactionVersion` and called that.
-NOT_NAMES = {"bumps", "client_version", "server_version", "tv2"}
-
-
-def sources_of_the_product() -> list[SourceFile]:
-    return [source for path, source in sources().items() if path.startswith("src/")]
-
-
-def test_a_class_name_is_used_once() -> None:
-    names = Counter(each.name for source in sources_of_the_product() for each in source.classes)
-    assert {name for name, count in names.items() if count > 1} == SHARED_NAMES
-
-
-def test_a_transaction_version_has_one_name() -> None:
-    names = frozenset[str]().union(*(source.defined for source in sources_of_the_product()))
-    assert NOT_NAMES & names == set()
-
-
-def test_the_sink_says_commit_note_and_leaves_marker_to_kafka() -> None:
-    lines = [line for path in (ROOT / "src/fencepost/spark").rglob("*.py") for line in path.read_text().splitlines()]
-    # `fencepost-marker-` is stored on clusters, and Kafka's own markers are named with Kafka.
-    wrong = [
-        line for line in lines if re.search(r"marker", line, re.I) and not re.search(r"Kafka|fencepost-marker", line)
-    ]
-    assert wrong == []
