@@ -17,7 +17,9 @@ from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     EndTxnRequest,
     FetchRequest,
     FindCoordinatorRequest,
@@ -227,7 +229,34 @@ RE2_MATCHES = {
 
 
 # Name -> (what to do, what comes back).
+def counts_of_partitions(s: Stage) -> list[str]:
+    """What is answered to a topic that wants fewer, the same, and more partitions, and to a topic that is not there."""
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+    wanted = [
+        [kind("orders", 2, None)],
+        [kind("orders", 3, None)],
+        [kind("orders", 4, None)],
+        [kind("absent", 2, None)],
+    ]
+    replies = [s.call(CreatePartitionsRequest(each, 10_000, validate_only=True), 3) for each in wanted]
+    return [errors.name_of(reply.results[0].error_code) for reply in replies]
+
+
+def topics_that_are_there_or_not(s: Stage) -> list[str]:
+    created = s.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("orders", 1, 1)], 10_000), 5).topics
+    deleted = s.call(DeleteTopicsRequest(topic_names=["absent"], timeout_ms=10_000), 5).responses
+    return [errors.name_of(found.error_code) for found in (*created, *deleted)]
+
+
 REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
+    "the number of partitions only grows": (
+        counts_of_partitions,
+        ["INVALID_PARTITIONS", "INVALID_PARTITIONS", "NONE", "UNKNOWN_TOPIC_OR_PARTITION"],
+    ),
+    "a topic is created once, and deleted if it is there": (
+        topics_that_are_there_or_not,
+        ["TOPIC_ALREADY_EXISTS", "UNKNOWN_TOPIC_OR_PARTITION"],
+    ),
     "acks may be -1, 0 or 1": (
         lambda s: [s.produce([(2, s.batch())], acks=acks) for acks in (2, -2, 1)],
         [[(2, "INVALID_REQUIRED_ACKS")], [(2, "INVALID_REQUIRED_ACKS")], [(2, "NONE")]],

@@ -223,14 +223,6 @@ def test_kafka_topics_creates_describes_grows_and_deletes(tool: Tool) -> None:
     assert "made" not in tool("kafka-topics", "--list").split()
 
 
-def test_kafka_consumer_groups_lists_and_describes(tool: Tool) -> None:
-    assert GROUP in tool("kafka-consumer-groups", "--list").split()
-    [described] = [row for row in rows(tool("kafka-consumer-groups", "--describe", "--group", GROUP)) if row]
-    last_commit = max(number for number in range(ROUNDS) if is_committed(number))
-    wanted = ("orders", "0", str(last_commit), str(END_OFFSET))
-    assert tuple(described[name] for name in ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET")) == wanted
-
-
 @pytest.mark.parametrize(
     ("topic", "key", "formatter"),
     [

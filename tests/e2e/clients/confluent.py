@@ -121,10 +121,6 @@ def text_of(message: Message) -> str:
     return value.decode()
 
 
-def next_text(consumer: Consumer) -> str:
-    return text_of(next_message(consumer))
-
-
 def next_message(consumer: Consumer) -> Message:
     message = consumer.poll(TIMEOUT_S)
     assert message is not None, "nothing came"

@@ -12,10 +12,13 @@ on stdout, `{"value": ...}` or `{"error": NAME, "text": ...}`. The steps:
                                                         a consumer in a group, and a transactional producer
     move name count end                                 so many records from source to target, with the offsets, in a
                                                         transaction; `end` is commit, abort, or none to leave it open
+
+Java and franz-go also understand
+
     process name    progress name    stop name          move in the background; how many so far; leave
 
-Java and franz-go also take `request_ms` in open and mover, how long they wait for an answer, and Java's mover takes
-the `protocol` of its group, classic or consumer.
+and take `request_ms` in open and mover, how long they wait for an answer; Java's mover takes the `protocol` of its
+group, classic or consumer.
 
 A player dies by kill -9 as any program does, which a client in the test's own process could not.
 """
@@ -69,18 +72,14 @@ class Player:
             threading.Thread(target=read, daemon=True).start()
 
     def __getattr__(self, step: str) -> Callable[..., Any]:
-        return lambda **given: self.ask(step, **given).answer()
+        return lambda **given: self._play(step, **given)
 
-    def ask(self, step: str, **given: Any) -> Asked:
-        """Let it play a step, and go on meanwhile. One step at a time."""
+    def _play(self, step: str, **given: Any) -> Any:
         try:
             self._process.stdin.write(json.dumps({"do": step, **given}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise AssertionError(f"the player is gone: {self._last_words()}") from None
-        return Asked(self, step)
-
-    def next_answer(self, step: str) -> Any:
         try:
             line = self._answers.get(timeout=ANSWER_TIMEOUT_S)
         except Empty:
@@ -91,9 +90,6 @@ class Player:
         if "error" in answer:
             raise Refused(answer["error"], answer["text"])
         return answer["value"]
-
-    def has_answered(self) -> bool:
-        return not self._answers.empty()
 
     def kill(self) -> None:
         """kill -9."""
@@ -120,16 +116,6 @@ class Player:
 
     def _last_words(self) -> str:
         return "".join(self._stderr[-20:]) or "it said nothing"
-
-
-class Asked:
-    """A step that is being played."""
-
-    def __init__(self, player: Player, step: str) -> None:
-        self._player, self._step = player, step
-
-    def answer(self) -> Any:
-        return self._player.next_answer(self._step)
 
 
 # --- the programs -----------------------------------------------------------------------------------------

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource as AioResource
-from aiokafka.admin.config_resource import ConfigResourceType as AioResourceType
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     ElectionType,
@@ -28,11 +24,6 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource as PythonResource
-from kafka.admin import ConfigResourceType as PythonResourceType
-from kafka.structs import OffsetAndMetadata
-from kafka.structs import TopicPartition as PythonPartition
 
 from fencepost.testing import Broker
 from tests.e2e.clients.confluent import TIMEOUT_S, admin_of, create, producer_of
@@ -120,65 +111,3 @@ def test_confluent_hears_that_there_is_no_security(broker: Broker) -> None:
     credentials = admin.describe_user_scram_credentials()
     assert isinstance(credentials, Future)
     assert credentials.result(TIMEOUT_S) == {}
-
-
-@pytest.fixture
-def python_admin(broker: Broker) -> Any:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    yield admin
-    admin.close()
-
-
-def test_kafka_python_changes_settings(broker: Broker, unique: Unique, python_admin: KafkaAdminClient) -> None:
-    topic = create(broker, unique("settings"))
-    resource = PythonResource(PythonResourceType.TOPIC, topic, {"retention.ms": "1000"})
-    python_admin.alter_configs([resource])
-    assert settings_of(broker, topic) == {"retention.ms": "1000"}
-    python_admin.reset_configs([PythonResource(PythonResourceType.TOPIC, topic, ["retention.ms"])])
-    assert settings_of(broker, topic) == {}
-    with pytest.raises(ValueError, match="Unrecognized configs"):
-        # It has asked before: of the broker's own settings none can change while it runs.
-        python_admin.alter_configs([PythonResource(PythonResourceType.BROKER, "1", {"num.partitions": "2"})])
-
-
-def test_kafka_python_describes_what_there_is(broker: Broker, unique: Unique, python_admin: KafkaAdminClient) -> None:
-    topic = create(broker, unique("topic"), partitions=3)
-    assert outcome(broker, topic, 100) is None
-    [found] = python_admin.describe_log_dirs()
-    sizes = {
-        (entry["name"], part["partition_index"]): part["partition_size"]
-        for entry in found["log_dirs"][0]["topics"]
-        for part in entry["partitions"]
-    }
-    assert sum(size for (name, _), size in sizes.items() if name == topic) > 100
-    page = python_admin.describe_topic_partitions([topic], response_partition_limit=2)
-    assert [part["partition_index"] for part in page["topics"][0]["partitions"]] == [0, 1]
-    assert page["next_cursor"] == {"topic_name": topic, "partition_index": 2}
-    assert python_admin.list_partition_reassignments() == {}
-    assert python_admin.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"] == 1
-    assert topic in python_admin.list_config_resources()["topic"]
-    assert python_admin.describe_features()["transaction.version"]["supported"] == (0, 2)
-
-
-def test_kafka_python_moves_and_deletes_offsets(broker: Broker, unique: Unique, python_admin: KafkaAdminClient) -> None:
-    topic, group = create(broker, unique("topic"), partitions=2), unique("group")
-    first, second = PythonPartition(topic, 0), PythonPartition(topic, 1)
-    offsets = {first: OffsetAndMetadata(3, "", -1), second: OffsetAndMetadata(4, "", -1)}
-    python_admin.alter_group_offsets(group, offsets)
-    python_admin.delete_group_offsets(group, [first])
-    left = python_admin.list_group_offsets(group)[group]
-    assert {partition: found.offset for partition, found in left.items()} == {second: 4}
-    python_admin.delete_groups([group])
-    assert python_admin.list_group_offsets(group) == {group: {}}
-
-
-async def test_aiokafka_replaces_the_settings_of_a_topic(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("settings"), retention_ms="5000")
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await admin.start()
-    try:
-        resource = AioResource(AioResourceType.TOPIC, topic, {"segment.ms": "60000"})
-        await admin.alter_configs([resource])
-    finally:
-        await admin.close()
-    assert settings_of(broker, topic) == {"segment.ms": "60000"}

@@ -15,37 +15,21 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
     TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
-    TopicCollection,
     TopicPartition,
-)
-from confluent_kafka.admin import (
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
 )
 
 from fencepost.testing import Broker
 from tests.e2e.clients.confluent import (
     TIMEOUT_S,
-    admin_of,
     committed_offset,
     consumer_of,
     create,
-    next_text,
     numbers,
     poll_until,
     producer_of,
@@ -103,51 +87,6 @@ def test_keys_headers_timestamps_and_nulls_survive(broker: Broker, unique: Uniqu
     assert (nothing.key(), nothing.value()) == (None, None)
 
 
-def test_a_topic_may_stamp_records_itself(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("stamped"), message_timestamp_type="LogAppendTime")
-    before_ms = int(time.time() * 1000)
-    send(producer_of(broker), topic, ["x"], timestamp=1)
-    kind, timestamp_ms = read_messages(broker, topic)[0].timestamp()
-    assert kind == TIMESTAMP_LOG_APPEND_TIME
-    assert before_ms <= timestamp_ms <= int(time.time() * 1000)
-
-
-def test_offsets_are_found_by_time(broker: Broker, unique: Unique) -> None:
-    topic = unique("times")
-    producer = producer_of(broker)
-    for offset in range(10):
-        send(producer, topic, [str(offset)], timestamp=1_700_000_000_000 + offset * 1000)
-    with consumer_of(broker, unique("group")) as consumer:
-
-        def offset_at(timestamp_ms: int) -> int:
-            found = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], TIMEOUT_S)
-            return int(found[0].offset)
-
-        assert offset_at(1_700_000_000_000) == 0
-        assert offset_at(1_700_000_004_000) == 4
-        assert offset_at(1_700_000_004_001) == 5
-        assert offset_at(1_700_000_010_000) == OFFSET_END
-
-
-def test_a_large_record_goes_through_where_its_topic_allows_it(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("large"), max_message_bytes="9000000")
-    value = "x" * 8_000_000
-    send(producer_of(broker, message_max_bytes=9_000_000), topic, [value, "small"])
-    assert read(broker, topic) == [value, "small"]
-
-
-def test_a_record_larger_than_its_topic_allows_is_refused_and_the_next_is_not(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("narrow"), max_message_bytes="1000")
-    producer = producer_of(broker)
-    refused: list[KafkaError | None] = []
-    producer.produce(topic, b"x" * 2000, on_delivery=lambda error, _: refused.append(error))
-    producer.flush(TIMEOUT_S)
-    assert refused[0] is not None
-    assert refused[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    send(producer, topic, ["small"])
-    assert read(broker, topic) == ["small"]
-
-
 def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker, unique: Unique) -> None:
     topic = create(broker, unique("compacted"), cleanup_policy="compact")
     producer = producer_of(broker)
@@ -174,31 +113,6 @@ def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker, unique:
     assert read(broker, topic) == ["kept"]
 
 
-def test_two_hundred_topics_are_read_by_one_pattern(broker: Broker, unique: Unique) -> None:
-    prefix = unique("many")
-    topics = [f"{prefix}.{number}" for number in range(200)]
-    admin = admin_of(broker)
-    created = admin.create_topics([NewTopic(topic, 1) for topic in topics])
-    for future in created.values():
-        future.result(TIMEOUT_S)
-    producer = producer_of(broker)
-    for topic in topics:
-        producer.produce(topic, topic.encode())
-    assert producer.flush(TIMEOUT_S) == 0
-    with consumer_of(broker, unique("group")) as consumer:
-        consumer.subscribe([f"^{prefix}[.].*"])
-        assert {next_text(consumer) for _ in topics} == set(topics)
-
-
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_kind_of_acks_is_served(broker: Broker, unique: Unique, acks: str) -> None:
-    topic = create(broker, unique("acks"))
-    send(producer_of(broker, acks=acks), topic, TEXTS)
-    with consumer_of(broker, unique("group")) as consumer:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        assert [next_text(consumer) for _ in TEXTS] == TEXTS
-
-
 def test_what_was_flushed_with_acks_0_by_a_process_that_ended_is_written(broker: Broker, unique: Unique) -> None:
     topic, count = create(broker, unique("leaving")), 3000
     program = """
@@ -220,7 +134,7 @@ assert producer.flush(60) == 0
 # --- groups -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_partitions_move_as_consumers_come_and_go_and_each_record_is_read_once(
     broker: Broker, unique: Unique, assignor: str
 ) -> None:
@@ -261,36 +175,6 @@ def test_partitions_move_as_consumers_come_and_go_and_each_record_is_read_once(
     assert sorted(got, key=int) == sent
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(broker: Broker, unique: Unique) -> None:
-    topic, group_id = create(broker, unique("static"), partitions=4), unique("group")
-    revoked: list[TopicPartition] = []
-    with consumer_of(broker, group_id, group_instance_id="stays") as stays:
-        stays.subscribe([topic], on_revoke=lambda _, partitions: revoked.extend(partitions))
-        with consumer_of(broker, group_id, group_instance_id="returns") as returns:
-            returns.subscribe([topic])
-            poll_until([stays, returns], lambda: len(numbers(stays)) == len(numbers(returns)) == 2, "two each")
-            had = numbers(returns)
-        revoked.clear()
-        with consumer_of(broker, group_id, group_instance_id="returns") as returns:
-            returns.subscribe([topic])
-            poll_until([stays, returns], lambda: bool(numbers(returns)), "the member is back")
-            assert numbers(returns) == had
-            assert revoked == []
-
-
-def test_of_two_consumers_with_one_instance_id_the_older_is_fenced(broker: Broker, unique: Unique) -> None:
-    topic, group_id = create(broker, unique("static")), unique("group")
-    with consumer_of(broker, group_id, group_instance_id="same") as older:
-        older.subscribe([topic])
-        poll_until([older], lambda: bool(numbers(older)), "the older one has the partition")
-        with consumer_of(broker, group_id, group_instance_id="same") as newer:
-            newer.subscribe([topic])
-            poll_until([newer], lambda: bool(numbers(newer)), "the newer one has the partition")
-            with pytest.raises(KafkaException) as fenced:
-                poll_until([older], lambda: False, "the older one is told")
-    assert "group.instance.id" in fenced.value.args[0].str()
-
-
 DIES = """
 import sys
 from confluent_kafka import Consumer
@@ -316,189 +200,6 @@ def test_the_partitions_of_a_consumer_that_dies_go_to_the_others(broker: Broker,
             finally:
                 dies.kill()
         poll_until([lives], lambda: len(numbers(lives)) == 2, "it has both again")
-
-
-def test_a_group_goes_on_where_it_stopped_and_its_lag_is_known(broker: Broker, unique: Unique) -> None:
-    topic, group_id = create(broker, unique("lag")), unique("group")
-    send(producer_of(broker), topic, TEXTS)
-
-    def take(count: int) -> list[str]:
-        with consumer_of(broker, group_id, enable_auto_commit=False) as consumer:
-            consumer.subscribe([topic])
-            values = [next_text(consumer) for _ in range(count)]
-            (kept,) = consumer.commit(asynchronous=False)
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)
-            assert end - kept.offset == len(TEXTS) - sum(counts)
-            return values
-
-    counts = [20]
-    assert take(20) == TEXTS[:20]
-    counts.append(30)
-    assert take(30) == TEXTS[20:]
-
-
-# --- transactions -----------------------------------------------------------------------------------------
-
-
-def test_a_producer_that_is_fenced_hears_that_it_is_fatal(broker: Broker, unique: Unique) -> None:
-    topic, transactional_id = unique("fenced"), unique("txn")
-    first = transactional(broker, transactional_id)
-    first.begin_transaction()
-    send(first, topic, ["zombie"])
-    second = transactional(broker, transactional_id)
-    with pytest.raises(KafkaException) as fenced:
-        first.commit_transaction(TIMEOUT_S)
-    assert fenced.value.args[0].code() == KafkaError._FENCED
-    assert fenced.value.args[0].fatal()
-    second.begin_transaction()
-    send(second, topic, ["heir"])
-    second.commit_transaction(TIMEOUT_S)
-    assert read(broker, topic) == ["heir"]
-
-
-def test_offsets_of_a_member_that_has_been_replaced_are_refused(broker: Broker, unique: Unique) -> None:
-    topic, group_id = create(broker, unique("source"), partitions=2), unique("group")
-    producer = transactional(broker, unique("txn"))
-    with consumer_of(broker, group_id) as early:
-        early.subscribe([topic])
-        poll_until([early], lambda: len(numbers(early)) == 2, "it is alone")
-        outdated = early.consumer_group_metadata()
-        with consumer_of(broker, group_id) as late:
-            late.subscribe([topic])
-            poll_until([early, late], lambda: len(numbers(early)) == len(numbers(late)) == 1, "one each")
-            producer.begin_transaction()
-            with pytest.raises(KafkaException) as refused:
-                producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], outdated, TIMEOUT_S)
-    assert refused.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
-    assert refused.value.args[0].txn_requires_abort()
-    producer.abort_transaction(TIMEOUT_S)
-
-
-def test_a_transaction_of_many_batches_over_many_partitions_is_seen_whole(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("wide"), partitions=12)
-    producer = transactional(broker, unique("txn"), batch_size=2000, compression_type="lz4")
-    producer.begin_transaction()
-    values = [f"{number:05}" for number in range(20_000)]
-    for number, value in enumerate(values):
-        producer.produce(topic, value.encode(), partition=number % 12)
-        producer.poll(0)
-    producer.commit_transaction(TIMEOUT_S)
-    assert sorted(read(broker, topic)) == values
-
-
-# --- administration ---------------------------------------------------------------------------------------
-
-
-def test_topics_are_created_grown_described_and_deleted(broker: Broker, unique: Unique) -> None:
-    admin, topic = admin_of(broker), unique("admin")
-    create(broker, topic, partitions=2, retention_ms="123456", cleanup_policy="compact")
-    with pytest.raises(KafkaException) as again:
-        create(broker, topic)
-    assert again.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-
-    def partitions() -> int:
-        return len(admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions)
-
-    assert partitions() == 2
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
-    assert partitions() == 5
-    with pytest.raises(KafkaException) as shrunk:
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)
-    assert shrunk.value.args[0].code() == KafkaError.INVALID_PARTITIONS
-
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    config = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
-    assert config["retention.ms"].value == "123456"
-    assert config["cleanup.policy"].value == "compact"
-    assert not config["retention.ms"].is_default
-    assert config["max.message.bytes"].is_default
-
-    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-    assert topic not in admin.list_topics(timeout=TIMEOUT_S).topics
-    with pytest.raises(KafkaException) as gone:
-        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-    assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_a_topic_created_again_under_its_old_name_is_empty(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("again"))
-    send(producer_of(broker), topic, ["old"])
-    admin = admin_of(broker)
-    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-    create(broker, topic)
-    assert read(broker, topic) == []
-    send(producer_of(broker), topic, ["new"])
-    assert read(broker, topic) == ["new"]
-
-
-def test_the_cluster_and_its_broker_describe_themselves(broker: Broker) -> None:
-    admin = admin_of(broker)
-    cluster = admin.describe_cluster().result(TIMEOUT_S)
-    assert [(node.host, node.port) for node in cluster.nodes] == [(broker.host, broker.port)]
-    assert cluster.controller.id == cluster.nodes[0].id
-    assert len(cluster.cluster_id) == 22
-    resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
-    config = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
-    assert config["transaction.max.timeout.ms"].value == "900000"
-    assert config["transaction.max.timeout.ms"].is_read_only
-
-
-def test_topics_describe_their_partitions(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("described"), partitions=3)
-    admin = admin_of(broker)
-    description = admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
-    assert [partition.id for partition in description.partitions] == [0, 1, 2]
-    assert {partition.leader.port for partition in description.partitions} == {broker.port}
-    assert not description.is_internal
-
-
-def test_groups_are_listed_and_described(broker: Broker, unique: Unique) -> None:
-    admin, topic, group_id = admin_of(broker), create(broker, unique("described")), unique("group")
-    with consumer_of(broker, group_id, client_id="me", partition_assignment_strategy="roundrobin") as consumer:
-        consumer.subscribe([topic])
-        poll_until([consumer], lambda: bool(numbers(consumer)), "it is a member")
-        group = admin.describe_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
-        assert (group.state, group.partition_assignor) == (ConsumerGroupState.STABLE, "roundrobin")
-        (member,) = group.members
-        assert (member.client_id, member.assignment.topic_partitions) == ("me", [TopicPartition(topic, 0)])
-        listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(TIMEOUT_S).valid
-        assert group_id in {group.group_id for group in listed}
-    group = admin.describe_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
-    assert (group.state, group.members) == (ConsumerGroupState.EMPTY, [])
-
-
-def test_offsets_are_listed_by_isolation_level_and_time(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("listed"))
-    send(producer_of(broker), topic, ["plain"], timestamp=1000)
-    producer = transactional(broker, unique("txn"))
-    producer.begin_transaction()
-    send(producer, topic, ["open"], timestamp=2000)
-    admin, where = admin_of(broker), TopicPartition(topic, 0)
-
-    def offset(spec: OffsetSpec, isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> int:
-        found = admin.list_offsets({where: spec}, isolation_level=isolation_level)
-        return int(found[where].result(TIMEOUT_S).offset)
-
-    assert offset(OffsetSpec.earliest()) == 0
-    assert offset(OffsetSpec.latest()) == 2
-    assert offset(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) == 1
-    assert offset(OffsetSpec.max_timestamp()) == 1
-    assert offset(OffsetSpec.for_timestamp(1500)) == 1
-    producer.commit_transaction(TIMEOUT_S)
-    assert offset(OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) == 3
-
-
-def test_a_groups_offsets_are_listed_and_set(broker: Broker, unique: Unique) -> None:
-    admin, topic, group_id = admin_of(broker), create(broker, unique("set")), unique("group")
-    send(producer_of(broker), topic, TEXTS)
-    wanted = ConsumerGroupTopicPartitions(group_id, [TopicPartition(topic, 0, 7)])
-    admin.alter_consumer_group_offsets([wanted])[group_id].result(TIMEOUT_S)
-    asked = ConsumerGroupTopicPartitions(group_id)
-    found = admin.list_consumer_group_offsets([asked])[group_id].result(TIMEOUT_S)
-    assert [(each.topic, each.partition, each.offset) for each in found.topic_partitions] == [(topic, 0, 7)]
-    with consumer_of(broker, group_id) as consumer:
-        consumer.subscribe([topic])
-        assert next_text(consumer) == TEXTS[7]
 
 
 # --- crashes ----------------------------------------------------------------------------------------------
@@ -540,28 +241,6 @@ def test_records_sent_while_the_broker_restarts_are_neither_lost_nor_doubled(sta
     thread.join()
     assert failed == []
     assert read(broker, topic) == [str(number) for number in range(count)]
-
-
-def test_a_transaction_goes_on_after_kill_9_with_its_records_and_offsets(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    source, target = create(broker, "source"), create(broker, "target")
-    send(producer_of(broker), source, TEXTS)
-    producer = transactional(broker, "txn")
-    with consumer_of(broker, "group", enable_auto_commit=False) as consumer:
-        consumer.subscribe([source])
-        producer.begin_transaction()
-        send(producer, target, [next_text(consumer) for _ in range(30)])
-        positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), TIMEOUT_S)
-        broker.kill()
-        broker.restart()
-        assert read(broker, target) == []
-        send(producer, target, [next_text(consumer) for _ in range(20)])
-        positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), TIMEOUT_S)
-        producer.commit_transaction(TIMEOUT_S)
-    assert committed_offset(broker, "group", source) == 50
-    assert read(broker, target) == TEXTS
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -7,23 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from fencepost.testing import Broker
 from tests.e2e.clients.confluent import (
     RECONNECT,
-    TIMEOUT_S,
-    admin_of,
-    committed_offset,
     consumer_of,
     create,
     dotted,
     numbers,
     poll_until,
     producer_of,
-    read,
     send,
-    transactional,
 )
 from tests.e2e.clients.test_java import report_of, story
 from tests.e2e.conftest import IMPATIENT
@@ -84,21 +79,6 @@ def test_partitions_move_as_members_come_and_go_and_each_record_is_read_once(bro
     assert sorted(values, key=int) == [str(n) for n in range(200)]
 
 
-def test_a_static_member_comes_back_to_its_partitions(broker: Broker, unique: Unique) -> None:
-    topic, group = create(broker, unique("topic"), PARTITIONS), unique("group")
-    with member(broker, group, group_instance_id="stays") as stays:
-        stays.subscribe([topic])
-        with member(broker, group, group_instance_id="goes") as goes:
-            goes.subscribe([topic])
-            poll_until([stays, goes], lambda: share(stays, goes), "two share")
-            had = numbers(goes)
-        with member(broker, group, group_instance_id="goes") as back:
-            back.subscribe([topic])
-            poll_until([stays, back], lambda: numbers(back) != set(), "it is back")
-            assert numbers(back) == had
-            assert len(numbers(stays)) == PARTITIONS // 2
-
-
 def test_kill_9_of_the_broker_costs_no_record_and_no_member(broker: Broker, unique: Unique) -> None:
     topic, group = create(broker, unique("topic"), PARTITIONS), unique("group")
     values: list[str] = []
@@ -126,24 +106,6 @@ def test_a_pattern_finds_topics_that_come_later(broker: Broker, unique: Unique) 
         poll_until([consumer], lambda: len(consumer.assignment()) == PARTITIONS + 1, "it has both")
 
 
-def test_offsets_of_a_member_go_into_a_transaction(broker: Broker, unique: Unique) -> None:
-    source, target, group = create(broker, unique("source")), create(broker, unique("target")), unique("group")
-    send(producer_of(broker), source, ["a", "b", "c"])
-    values: list[str] = []
-    producer = transactional(broker, unique("txn"))
-    with member(broker, group, enable_auto_commit=False) as consumer:
-        consumer.subscribe([source])
-        poll_until([consumer], lambda: len(values) == 3, "all was read", values)
-        for outcome in (producer.abort_transaction, producer.commit_transaction):
-            producer.begin_transaction()
-            send(producer, target, [value.upper() for value in values])
-            position = [TopicPartition(source, 0, 3)]
-            producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), TIMEOUT_S)
-            outcome(TIMEOUT_S)
-    assert read(broker, target) == ["A", "B", "C"]
-    assert committed_offset(broker, group, source) == 3
-
-
 def test_a_classic_group_is_replaced_member_by_member(broker: Broker, unique: Unique) -> None:
     topic, group = create(broker, unique("topic"), PARTITIONS), unique("group")
     values: list[str] = []
@@ -160,18 +122,6 @@ def test_a_classic_group_is_replaced_member_by_member(broker: Broker, unique: Un
             poll_until([old, new], lambda: len(set(values)) == 100, "all was read", values)
         poll_until([old], lambda: share(old), "the old one has all again", values)
     assert sorted(values, key=int) == [str(n) for n in range(100)]
-
-
-def test_administrators_see_the_group(broker: Broker, unique: Unique) -> None:
-    topic, group = create(broker, unique("topic"), PARTITIONS), unique("group")
-    with member(broker, group, group_remote_assignor="range") as consumer:
-        consumer.subscribe([topic])
-        poll_until([consumer], lambda: share(consumer), "it has all")
-        admin = admin_of(broker)
-        found = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
-        assert (found.state.name, found.type.name, found.partition_assignor) == ("STABLE", "CONSUMER", "range")
-        [seen] = found.members
-        assert {p.partition for p in seen.assignment.topic_partitions} == set(range(PARTITIONS))
 
 
 @pytest.mark.java

@@ -15,7 +15,6 @@ import pytest
 
 from fencepost.testing import Broker
 from tests.e2e.clients.confluent import create, producer_of, read
-from tests.e2e.clients.scenarios import INTERLEAVED, READ_COMMITTED, READ_UNCOMMITTED
 from tests.e2e.conftest import StartBroker
 from tests.engines.java import run_java, start_java
 
@@ -36,14 +35,6 @@ def story(report: Report, name: str) -> Report:
     return {fact.removeprefix(f"{name}."): value for fact, value in report.items() if fact.startswith(f"{name}.")}
 
 
-STEPS = ";".join(" ".join(step).strip() for step in INTERLEAVED)
-
-
-@pytest.fixture(scope="module")
-def transactions(broker: Broker, unique: Unique) -> Report:
-    return report_of("Transactions", broker, unique("java"), STEPS)
-
-
 @pytest.fixture(scope="module")
 def prefix(unique: Unique) -> str:
     return unique("java")
@@ -57,86 +48,6 @@ def administration(broker: Broker, prefix: str) -> Report:
 @pytest.fixture(scope="module")
 def groups(broker: Broker, unique: Unique) -> Report:
     return report_of("Groups", broker, unique("java"))
-
-
-# --- transactions -----------------------------------------------------------------------------------------
-
-
-def test_each_transaction_ends_as_asked_and_has_an_epoch_of_its_own(transactions: Report) -> None:
-    assert story(transactions, "ends") == {
-        "state.commit": "Ongoing",
-        "state.abort": "Ongoing",
-        "state": "CompleteCommit",
-        "epoch": "3",
-        "read_committed": "commit,commit",
-        "read_uncommitted": "commit,abort,commit",
-    }
-
-
-def test_readers_of_committed_data_skip_aborted_records_between_others(transactions: Report) -> None:
-    assert story(transactions, "interleaved") == {
-        "read_committed": ",".join(READ_COMMITTED),
-        "read_uncommitted": ",".join(READ_UNCOMMITTED),
-    }
-
-
-def test_a_second_producer_with_the_same_id_fences_the_first(transactions: Report) -> None:
-    assert story(transactions, "fenced") == {
-        "commit": "ProducerFencedException",
-        "read_committed": "heir",
-        "read_uncommitted": "zombie,heir",
-    }
-
-
-def test_a_fenced_producer_cannot_write(transactions: Report) -> None:
-    assert story(transactions, "fencedWrite") == {
-        "send": "InvalidProducerEpochException",
-        "commit": "InvalidProducerEpochException",
-        "read_committed": "heir",
-        "read_uncommitted": "heir",
-    }
-
-
-def test_a_transaction_that_takes_too_long_is_aborted_and_cannot_be_committed(transactions: Report) -> None:
-    assert story(transactions, "timeout") == {
-        "commit": "InvalidTxnStateException",
-        "read_committed": "",
-        "read_uncommitted": "late",
-    }
-
-
-def test_offsets_in_a_transaction_are_waited_for_until_it_ends(transactions: Report) -> None:
-    assert story(transactions, "offsets") == {"pending": "TimeoutException", "committed": "1", "aborted": "1"}
-
-
-def test_offsets_of_a_member_that_is_gone_are_refused_and_the_producer_goes_on(transactions: Report) -> None:
-    assert story(transactions, "replaced") == {
-        "offsets": "CommitFailedException",
-        "read_committed": "input,after",
-        "read_uncommitted": "input,after",
-    }
-
-
-def test_transactions_may_be_empty(transactions: Report) -> None:
-    assert story(transactions, "empty") == {"read_committed": "after", "read_uncommitted": "after"}
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_arrive_as_they_were_sent_in_every_codec(transactions: Report, codec: str) -> None:
-    texts = ",".join(f"text {number}" for number in range(20))
-    assert story(transactions, f"codec.{codec}") == {"read_committed": texts, "read_uncommitted": texts}
-
-
-def test_at_transaction_version_1_only_epochs_and_errors_are_different(
-    transactions: Report, start_broker: StartBroker
-) -> None:
-    older = report_of("Transactions", start_broker(transaction_version="1"), "java", STEPS)
-    assert {fact: value for fact, value in older.items() if transactions[fact] != value} == {
-        "ends.epoch": "0",
-        "fencedWrite.send": "ProducerFencedException",
-        "fencedWrite.commit": "ProducerFencedException",
-        "timeout.commit": "ProducerFencedException",
-    }
 
 
 # --- administration ---------------------------------------------------------------------------------------
@@ -293,19 +204,6 @@ def test_every_record_is_processed_once_while_the_broker_is_killed_three_times(s
             assert program.poll() is None
             broker.kill()
             broker.restart()
-        finish(program)
-    assert sorted(read(broker, "target")) == [value.upper() for value in values]
-
-
-def test_every_record_is_processed_once_while_the_program_is_killed_and_started_again(
-    start_broker: StartBroker,
-) -> None:
-    broker = start_broker()
-    values = send_input(broker)
-    with processing(broker, pause_ms=20) as program:
-        await_commits(program, 5)
-        assert program.poll() is None
-    with processing(broker) as program:
         finish(program)
     assert sorted(read(broker, "target")) == [value.upper() for value in values]
 

@@ -39,10 +39,7 @@ FENCED = {
     "InvalidProducerEpochError",
     "InvalidProducerEpochException",
 }
-# From TV2 on, a producer whose transaction was aborted by the broker is not fenced: its commit comes too late.
-TOO_LATE = FENCED | {"INVALID_TXN_STATE", "InvalidTxnStateException"}
 SPEAKS_TV2 = {"java", "franz-go"}
-WITHOUT_GENERATION = {"aiokafka", "kafkajs"}
 
 
 class Kafka(NamedTuple):
@@ -178,19 +175,6 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 # --- atomic, and isolated ---------------------------------------------------------------------------------
 
 
-def test_a_commit_shows_all_topics_and_an_abort_none(player: Player, scene: Scene) -> None:
-    orders, payments = scene.topic(), scene.topic()
-    player.open(name="p", transactional_id=scene.names.txn)
-    for outcome in ("commit", "abort", "commit"):
-        player.begin(name="p")
-        player.send(name="p", topic=orders, partition=0, values=[f"order-{outcome}"])
-        player.send(name="p", topic=payments, partition=0, values=[f"payment-{outcome}"])
-        (player.commit if outcome == "commit" else player.abort)(name="p")
-    player.close(name="p")
-    scene.check(player, orders, ["order-commit"] * 2, ["order-commit", "order-abort", "order-commit"])
-    scene.check(player, payments, ["payment-commit"] * 2, ["payment-commit", "payment-abort", "payment-commit"])
-
-
 def test_readers_of_committed_data_skip_aborted_records_between_others(player: Player, scene: Scene) -> None:
     topic = scene.topic()
     for name in ("a", "b"):
@@ -209,63 +193,6 @@ def test_readers_of_committed_data_skip_aborted_records_between_others(player: P
     for name in ("a", "b", "plain"):
         player.close(name=name)
     scene.check(player, topic, READ_COMMITTED, READ_UNCOMMITTED)
-
-
-def test_an_open_transaction_holds_back_readers_of_committed_data_until_it_ends(
-    player: Player, scene: Scene, client: str
-) -> None:
-    topic = scene.topic()
-    with start_player(client, scene.kafka.servers) as reader:
-        player.open(name="p", transactional_id=scene.names.txn)
-        player.begin(name="p")
-        player.send(name="p", topic=topic, partition=0, values=["open"])
-        scene.fill(topic, ["plain"])
-        scene.end(topic)
-        reading = reader.ask("read", **scene.what_to_read(topic))
-        assert player.read(**scene.what_to_read(topic, "read_uncommitted")) == [["open", "plain"]]
-        assert not reader.has_answered()
-        player.commit(name="p")
-        assert reading.answer() == [["open", "plain"]]
-    player.close(name="p")
-
-
-def test_a_transaction_of_many_batches_over_many_partitions_is_seen_whole(player: Player, scene: Scene) -> None:
-    topic = scene.topic(partitions=6)
-    player.open(name="p", transactional_id=scene.names.txn)
-    values = [[f"{partition}-{number}-" + "x" * 200 for number in range(300)] for partition in range(6)]
-    for end in ("abort", "commit"):
-        player.begin(name="p")
-        for partition in range(6):
-            player.send(name="p", topic=topic, partition=partition, values=values[partition])
-        (player.commit if end == "commit" else player.abort)(name="p")
-    player.close(name="p")
-    scene.end(topic)
-    assert player.read(**scene.what_to_read(topic)) == values
-
-
-def test_transactions_follow_one_another_without_a_pause(player: Player, scene: Scene) -> None:
-    topic = scene.topic()
-    player.open(name="p", transactional_id=scene.names.txn)
-    values = [str(number) for number in range(60)]
-    for number, value in enumerate(values):
-        player.begin(name="p")
-        player.send(name="p", topic=topic, partition=0, values=[value])
-        (player.commit if number % 3 else player.abort)(name="p")
-    player.close(name="p")
-    scene.check(player, topic, [value for number, value in enumerate(values) if number % 3], values)
-
-
-def test_transactions_may_be_empty(player: Player, scene: Scene) -> None:
-    topic = scene.topic()
-    player.open(name="p", transactional_id=scene.names.txn)
-    for end in (player.commit, player.abort):
-        player.begin(name="p")
-        end(name="p")
-    player.begin(name="p")
-    player.send(name="p", topic=topic, partition=0, values=["after"])
-    player.commit(name="p")
-    player.close(name="p")
-    scene.check(player, topic, ["after"])
 
 
 def test_each_transaction_has_the_epoch_that_its_version_gives_it(player: Player, scene: Scene, client: str) -> None:
@@ -303,40 +230,6 @@ def test_a_second_producer_with_the_same_id_fences_the_first(player: Player, sce
     scene.check(player, topic, ["heir"], ["zombie", "heir"])
 
 
-def test_a_fenced_producer_cannot_write(player: Player, scene: Scene) -> None:
-    topic = scene.topic()
-    for name in ("first", "second"):
-        player.open(name=name, transactional_id=scene.names.txn)
-    player.begin(name="second")
-    player.send(name="second", topic=topic, partition=0, values=["heir"])
-    player.begin(name="first")
-    refused = refusals(
-        lambda: player.send(name="first", topic=topic, partition=0, values=["zombie"]),
-        lambda: player.commit(name="first"),
-    )
-    assert FENCED & set(refused), refused
-    player.commit(name="second")
-    scene.check(player, topic, ["heir"], ["heir"])
-
-
-def test_a_transaction_that_takes_too_long_is_aborted_and_cannot_be_committed(player: Player, scene: Scene) -> None:
-    topic = scene.topic()
-    player.open(name="slow", transactional_id=scene.names.txn, timeout_ms=1000)
-    player.begin(name="slow")
-    player.send(name="slow", topic=topic, partition=0, values=["late"])
-    scene.end(topic)
-    # The end is behind the open transaction: it comes when the broker has aborted that.
-    assert player.read(**scene.what_to_read(topic)) == [[]]
-    (refused,) = refusals(lambda: player.commit(name="slow"))
-    assert refused in TOO_LATE
-
-
-def test_a_transaction_timeout_beyond_the_brokers_limit_is_refused(player: Player, scene: Scene) -> None:
-    with pytest.raises(Refused) as refused:
-        player.open(name="greedy", transactional_id=scene.names.txn, timeout_ms=900_001)
-    assert "transactiontimeout" in str(refused.value).replace(" ", "").lower()
-
-
 # --- offsets, and groups ----------------------------------------------------------------------------------
 
 
@@ -353,49 +246,6 @@ def test_offsets_sent_to_a_transaction_count_when_it_commits_and_vanish_when_it_
     assert player.move(name="m", count=40, end="commit") == TEXTS[10:]
     assert scene.offset() == 50
     scene.check(player, target, TEXTS)
-
-
-def test_every_record_is_processed_once_while_members_of_the_group_come_and_go(
-    player: Player, scene: Scene, client: str
-) -> None:
-    if scene.kafka.name == "apache" and client in WITHOUT_GENERATION:
-        # Apache Kafka answers EndTxn before the offsets count, and these ask for offsets that may not be stable yet.
-        pytest.skip(f"{client} does not ask for stable offsets, and may process a record twice on Apache Kafka")
-    source, target = scene.topic(scene.names.source, partitions=4), scene.topic(scene.names.target, partitions=4)
-    sent: list[str] = []
-    left = 0
-
-    def send_more(count: int) -> None:
-        values = [f"record-{len(sent) + number}" for number in range(count)]
-        sent.extend(values)
-        scene.fill(source, values)
-
-    def moved(*names: str) -> int:
-        return sum(player.progress(name=name) for name in names)
-
-    def work(name: str, *all_names: str) -> None:
-        """Let `name` take part, and all that was sent be processed."""
-        before = player.progress(name=name)
-        deadline = time.monotonic() + TIMEOUT_S
-        while player.progress(name=name) == before:
-            assert time.monotonic() < deadline, f"{name} never gets a partition"
-            send_more(40)
-            wait_until(lambda: left + moved(*all_names) >= len(sent), "all is processed")
-
-    def join(name: str) -> None:
-        player.mover(**scene.mover(name, f"{scene.names.txn}-{name}"))
-        player.process(name=name)
-
-    join("first")
-    work("first", "first")
-    join("second")
-    work("second", "first", "second")
-    left = player.stop(name="first")
-    work("second", "second")
-    player.stop(name="second")
-    scene.end(target)
-    values = [value for partition in player.read(**scene.what_to_read(target)) for value in partition]
-    assert sorted(values) == sorted(sent)
 
 
 # --- crashes ----------------------------------------------------------------------------------------------

@@ -119,40 +119,6 @@ class Mover {
     const topics = [{ topic: this.source, partitions }]
     await this.producer.transaction.sendOffsets({ consumerGroupId: this.group, topics })
   }
-
-  /** A transaction for each batch. kafkajs joins a new generation between two batches and never within one. */
-  async process() {
-    await this.consumer.run({
-      autoCommit: false,
-      eachBatchAutoResolve: false,
-      eachBatch: async ({ batch, resolveOffset, isRunning, isStale }) => {
-        for (let at = 0; at < batch.messages.length && isRunning() && !isStale(); at += 10) {
-          const messages = batch.messages.slice(at, at + 10)
-          try {
-            await this.producer.begin()
-            await this.send(messages.map(message => ({ partition: batch.partition, ...message })))
-            await this.producer.transaction.commit()
-          } catch (error) {
-            this.error = error
-            throw error
-          }
-          resolveOffset(messages[messages.length - 1].offset)
-          this.moved += messages.length
-        }
-      },
-    })
-  }
-
-  progress() {
-    if (this.error) throw this.error
-    return this.moved
-  }
-
-  async stop() {
-    await this.consumer.disconnect()
-    await this.producer.producer.disconnect()
-    return this.progress()
-  }
 }
 
 /** The values in each partition, up to the one that marks the end. kafkajs reads as a member of a group only. */
@@ -200,9 +166,6 @@ const steps = {
     movers.set(step.name, await Mover.open(step))
   },
   move: ({ name, count, end }) => movers.get(name).move(count, end),
-  process: ({ name }) => movers.get(name).process(),
-  progress: ({ name }) => movers.get(name).progress(),
-  stop: ({ name }) => movers.get(name).stop(),
 }
 
 async function main() {

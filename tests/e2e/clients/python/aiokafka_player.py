@@ -12,7 +12,6 @@ from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.abc import ConsumerRebalanceListener
 
 from tests.e2e.clients.python.playing import TIMEOUT_S, Mover, Player, Record, Sorter, ends_of, serve
 
@@ -95,13 +94,9 @@ class AiokafkaPlayer(Player):
 
 
 class AiokafkaMover(Mover):
-    """aiokafka sends offsets without the group's generation: a rebalance has to wait until the transaction ends."""
-
     def __init__(self, servers: str, producer: AIOKafkaProducer, **config: Any) -> None:
-        super().__init__()
         self.group, self.source, self.target = config["group"], config["source"], config["target"]
         self.producer = producer
-        self.may_move, self.is_moving = threading.Event(), threading.Lock()
 
         async def start() -> None:
             self.consumer = AIOKafkaConsumer(
@@ -114,24 +109,13 @@ class AiokafkaMover(Mover):
                 heartbeat_interval_ms=100,
                 fetch_max_wait_ms=20,
             )
-            self.consumer.subscribe([self.source], listener=Waiting(self.may_move, self.is_moving))
+            self.consumer.subscribe([self.source])
             await self.consumer.start()
 
         wait(start())
 
-    def move_some(self) -> int:
-        if not self.may_move.wait(0.05):
-            return 0
-        with self.is_moving:
-            return super().move_some() if self.may_move.is_set() else 0
-
     def take(self, count: int, wait_s: float) -> list[Record]:
-        getting = self.consumer.getmany(timeout_ms=int(wait_s * 1000), max_records=count)
-        try:
-            # During a rebalance, getmany waits for new partitions, and the listener for the thread that moves records.
-            found = wait(asyncio.wait_for(getting, wait_s + 0.5))
-        except TimeoutError:
-            return []
+        found = wait(self.consumer.getmany(timeout_ms=int(wait_s * 1000), max_records=count))
         return [Record(where.partition, record.offset, record.value) for where in found for record in found[where]]
 
     def begin(self) -> None:
@@ -149,24 +133,6 @@ class AiokafkaMover(Mover):
         wait(self.producer.abort_transaction())
         for where in self.consumer.assignment():
             self.consumer.seek(where, wait(self.consumer.committed(where)) or 0)
-
-    def leave(self) -> None:
-        wait(self.consumer.stop())
-
-
-class Waiting(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Gives partitions up when nothing is being moved."""
-
-    def __init__(self, may_move: threading.Event, is_moving: threading.Lock) -> None:
-        self._may_move, self._is_moving = may_move, is_moving
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        self._may_move.clear()
-        await asyncio.to_thread(self._is_moving.acquire)
-        self._is_moving.release()
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._may_move.set()
 
 
 async def send(producer: AIOKafkaProducer, topic: str, records: list[tuple[int, bytes]]) -> None:

@@ -67,7 +67,6 @@ class ConfluentPlayer(Player):
 
 class ConfluentMover(Mover):
     def __init__(self, common: dict[str, Any], producer: Producer, **config: Any) -> None:
-        super().__init__()
         self.source, self.target, self.producer = config["source"], config["target"], producer
         settings = {
             "group.id": config["group"],
@@ -99,12 +98,6 @@ class ConfluentMover(Mover):
         self.producer.abort_transaction(TIMEOUT_S)
         for where in self.consumer.committed(self.consumer.assignment(), TIMEOUT_S):
             self.consumer.seek(TopicPartition(where.topic, where.partition, max(where.offset, 0)))
-
-    def leave(self) -> None:
-        self.consumer.close()
-
-    def must_abort(self, error: Exception) -> bool:
-        return isinstance(error, KafkaException) and bool(error.args[0].txn_requires_abort())
 
 
 def send(producer: Producer, topic: str, records: list[tuple[int, bytes]]) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 TIMEOUT_S = 30.0
@@ -56,17 +55,6 @@ class Player(ABC):
     def move(self, name: str, count: int, end: str) -> list[str]:
         return self.movers[name].move(count, end)
 
-    def process(self, name: str) -> None:
-        self.movers[name].processing.start()
-
-    def progress(self, name: str) -> int:
-        return self.movers[name].processing.progress()
-
-    def stop(self, name: str) -> int:
-        moved = self.movers[name].processing.stop()
-        self.movers[name].leave()
-        return moved
-
     @abstractmethod
     def name_of(self, error: BaseException) -> str:
         """Kafka's name of an error, where it has one."""
@@ -74,9 +62,6 @@ class Player(ABC):
 
 class Mover(ABC):
     """Takes records from a topic, as a member of a group, and sends them to another, offsets and all."""
-
-    def __init__(self) -> None:
-        self.processing = Processing(self.move_some)
 
     @abstractmethod
     def take(self, count: int, wait_s: float) -> list[Record]:
@@ -96,13 +81,6 @@ class Mover(ABC):
     def abort(self) -> None:
         """And go back to where the group is."""
 
-    @abstractmethod
-    def leave(self) -> None: ...
-
-    def must_abort(self, error: Exception) -> bool:
-        """Whether it only says that the group has a new generation: what was taken comes anew, here or elsewhere."""
-        return False
-
     def move(self, count: int, end: str) -> list[str]:
         records: list[Record] = []
         deadline = time.monotonic() + TIMEOUT_S
@@ -116,49 +94,6 @@ class Mover(ABC):
         elif end == "abort":
             self.abort()
         return [record.value.decode() for record in records]
-
-    def move_some(self) -> int:
-        records = self.take(10, 0.05)
-        if not records:
-            return 0
-        self.begin()
-        try:
-            self.send(records)
-            self.commit()
-        except Exception as error:
-            if not self.must_abort(error):
-                raise
-            self.abort()
-            return 0
-        return len(records)
-
-
-class Processing(threading.Thread):
-    """A mover at work: `move_some` moves what is there in one transaction, and says how many records."""
-
-    def __init__(self, move_some: Callable[[], int]) -> None:
-        super().__init__(daemon=True)
-        self._move_some = move_some
-        self._is_stopping = threading.Event()
-        self._moved = 0
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._is_stopping.is_set():
-                self._moved += self._move_some()
-        except BaseException as error:
-            self._error = error
-
-    def progress(self) -> int:
-        if self._error is not None:
-            raise self._error
-        return self._moved
-
-    def stop(self) -> int:
-        self._is_stopping.set()
-        self.join(TIMEOUT_S)
-        return self.progress()
 
 
 def ends_of(records: Iterable[Record]) -> dict[int, int]:
