@@ -79,28 +79,6 @@ def test_the_tools_say_at_once_that_an_advertised_address_is_wrong(capsys: pytes
     assert all("advertised.listeners" in line for line in warnings)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["--advertise", "0.0.0.0:9092"],
-            "--advertise: advertised.listeners=PLAINTEXT://0.0.0.0:9092 advertises 0.0.0.0",
-        ),
-        (["--advertise", "broker:0"], "--advertise: advertised.listeners=PLAINTEXT://broker:0 has the port 0"),
-        (["--set", "advertised.listeners=SSL://broker:9092"], "advertised.listeners names the listener SSL, but"),
-        (
-            ["--set", "listeners=PLAINTEXT://127.0.0.1:0"],
-            "both --listen and the setting listeners=PLAINTEXT://127.0.0.1:0",
-        ),
-    ],
-)
-def test_an_address_that_clients_cannot_use_is_refused(arguments: list[str], said: str) -> None:
-    done = run_fencepost("broker", "--listen", "127.0.0.1:0", "--memory", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: {said}")
-    assert "\n\nhint: " in done.stderr
-
-
 def test_doctor_says_what_it_does_not_know_and_warns_once_about_one_address() -> None:
     with Broker(settings={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}) as broker:
         done = run_fencepost("doctor", "--bootstrap", broker.bootstrap_servers)

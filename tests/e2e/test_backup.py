@@ -105,15 +105,3 @@ def test_no_producer_id_of_the_time_after_the_copy_is_given_out_again(backup: Ba
             assert client.producer_id > backup.late_client.producer_id
         late_client = backup.late_client.moved_to(broker.bootstrap_servers)
         assert late_client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_EPOCH
-
-
-def test_a_folder_of_a_later_version_is_refused_and_stays_as_it_is(backup: Backup, tmp_path: Path) -> None:
-    data = copied(backup, tmp_path)
-    path = data / "fencepost.metadata"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2, "written_by": "9.9.9"}))
-    before = {str(path): path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
-    done = run_fencepost("broker", "--data", data, "--listen", "127.0.0.1:0")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "error: the data folder has format 2 and was last used by Fencepost 9.9.9; this is Fencepost" in done.stderr
-    after = {str(path): path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
-    assert after == before

@@ -15,14 +15,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
 
 from fencepost import __version__
 from fencepost.child import child_environment, python_module
-from fencepost.protocol.messages import ApiVersionsRequest
 from fencepost.testing import Broker
 from tests.command_line import closed_pipe, run_fencepost, start_fencepost
-from tests.wire.raw_client import encode_frame
 
 READY_LIMIT_S = 3.0
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|TXN) +(\S.*)")
@@ -52,13 +50,6 @@ def refusal(*arguments: str | Path, exit_code: int = 1) -> str:
     assert empty == ""
     assert hint.startswith("hint: ")
     return error
-
-
-def broker_setting(bootstrap_servers: str, name: str) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    value: str = admin.describe_configs([resource])[resource].result(10)[name].value
-    return value
 
 
 def queued_s(pid: int | str) -> float:
@@ -148,47 +139,6 @@ def test_the_log_level_leaves_lines_out() -> None:
     assert text.startswith("log.cleaner.delete.retention.ms=1 is shorter than transaction.max.timeout.ms=900000")
 
 
-def test_debug_lines_name_the_connections() -> None:
-    with running("--listen", "127.0.0.1:0", "--memory", "--log-level", "debug") as (process, address):
-        host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
-            mine = connection.getsockname()[1]
-            # An answer shows that the broker has accepted the connection.
-            connection.sendall(framed_api_versions())
-            assert connection.recv(1)
-        process.terminate()
-        assert process.wait(20) == 0
-        lines = logged(process)
-    assert ("DEBUG", f"127.0.0.1:{mine} connected, 1 connections") in lines
-    assert ("DEBUG", f"127.0.0.1:{mine} left, 0 connections") in lines
-
-
-def test_transactions_can_be_followed_live() -> None:
-    with running("--listen", "127.0.0.1:0", "--memory", "--log-level", "error", "--log", "txn") as (process, address):
-        assert process.stderr is not None
-
-        def read(count: int) -> list[str]:
-            """The words after TXN, of lines that the running broker has written: what, whose."""
-            assert process.stderr is not None
-            found = [LOG_LINE.fullmatch(process.stderr.readline().rstrip("\n")) for _ in range(count)]
-            return [" ".join(match[2].split()[:2]) for match in found if match is not None and match[1] == "TXN"]
-
-        producer = Producer({"bootstrap.servers": address, "transactional.id": "orders-1"})
-        producer.init_transactions(60)
-        assert read(1) == ["init orders-1"]
-        producer.begin_transaction()
-        producer.produce("orders", b"placed")
-        assert producer.flush(60) == 0
-        assert read(2) == ["begin orders-1", "add orders-1"]
-        producer.commit_transaction(60)
-        assert read(3) == ["decide orders-1", "marker orders-1", "complete orders-1"]
-
-
-def framed_api_versions() -> bytes:
-    frame = encode_frame(ApiVersionsRequest("test", "1"), 3)
-    return len(frame).to_bytes(4, "big") + frame
-
-
 def test_the_broker_command_imports_no_other_command_and_nothing_of_the_demos() -> None:
     code = """
 import sys
@@ -201,27 +151,6 @@ print(sorted(unwanted & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=child_environment())
     assert done.stdout == "[]\n"
-
-
-def test_ipv6_addresses_are_written_in_brackets() -> None:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            pass
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    with running("--listen", "[::1]:0", "--memory") as (_, address):
-        assert re.fullmatch(r"\[::1\]:\d+", address)
-        known = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
-        assert [f"[{b.host}]:{b.port}" for b in known.brokers.values()] == [address]
-
-
-def test_settings_come_from_the_file_and_then_from_the_command_line(tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text("transaction.max.timeout.ms = 1000\nnum.partitions: 3\n")
-    arguments: list[str | Path] = ["--config", file, "--set", "transaction.max.timeout.ms=2000"]
-    with running("--listen", "127.0.0.1:0", "--memory", *arguments) as (_, address):
-        assert broker_setting(address, "transaction.max.timeout.ms") == "2000"
-        assert broker_setting(address, "num.partitions") == "3"
 
 
 def partitions_of(address: str) -> dict[str, int]:
@@ -317,17 +246,6 @@ def test_a_full_disk_at_the_start_is_reported(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: the data folder {tmp_path} cannot be written: ")
     assert done.stderr.splitlines()[-1].startswith("hint: make room")
-
-
-def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text("\ntransaction.max.timeout=1000\n")
-    done = run_fencepost("broker", "--memory", "--config", file)
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"error: {file} line 2: unknown setting transaction.max.timeout\n\n"
-        "hint: did you mean transaction.max.timeout.ms?\n"
-    )
 
 
 @pytest.mark.parametrize(

@@ -173,18 +173,3 @@ def test_an_unknown_topic_and_an_unknown_partition_are_named(client: KafkaClient
 def test_an_unreachable_broker_is_named() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         KafkaClient({"bootstrap.servers": "127.0.0.1:1"}).any_broker()
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({}, "bootstrap.servers is missing"),
-        ({"bootstrap.servers": "localhost"}, "expected HOST:PORT"),
-        ({"bootstrap.servers": "a:1", "securty.protocol": "SSL"}, "did you mean security.protocol"),
-        ({"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL"}, "sasl.mechanism"),
-        ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "request.timeout.ms=soon"),
-    ],
-)
-def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_sent(settings: dict[str, str], words: str) -> None:
-    with pytest.raises(BadClientSetting, match=words):
-        KafkaClient(settings)

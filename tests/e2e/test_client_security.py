@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import AuthenticationFailed, BadClientSetting, NoToken
+from fencepost.client.failures import AuthenticationFailed, BadClientSetting
 from fencepost.client.oauthbearer import Token, TokenSource
 from tests.command_line import run_fencepost
 from tests.engines.apache_kafka import PASSWORD, REAUTHENTICATED_MS, ApacheKafka
@@ -44,18 +44,6 @@ def test_a_token_of_an_oidc_endpoint_is_a_login(apache: ApacheKafka, provider: O
         node = next(iter(client.brokers()))
         client.broker(node)
     assert len(provider.tokens) == 1, "two connections log in with one token"
-
-
-def test_a_token_of_a_function_is_a_login(apache: ApacheKafka) -> None:
-    key = apache.token_key
-    assert key is not None
-
-    def make(config: str) -> tuple[str, float]:
-        assert config == "for a test"
-        return key.token(), time.time() + 3600
-
-    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": make, "sasl.oauthbearer.config": "for a test"}
-    assert count_of_brokers({**apache.security("SASL_PLAINTEXT"), **login}) == 1
 
 
 def test_the_tools_log_in_with_a_token(apache: ApacheKafka, provider: OidcProvider) -> None:
@@ -93,16 +81,6 @@ def test_a_connection_logs_in_again_with_a_new_token_when_the_brokers_time_is_up
     assert len(fetched) == 3
 
 
-def test_a_session_that_is_not_renewed_is_ended_by_the_broker(apache: ApacheKafka, provider: OidcProvider) -> None:
-    """Apache Kafka enforces connections.max.reauth.ms, so the test above shows what it should."""
-    with KafkaClient({**apache.security("SASL_PLAINTEXT"), **provider.settings}) as client:
-        connection = client.any_broker()
-        connection._renewed_at = None
-        time.sleep(REAUTHENTICATED_MS / 1000 * 1.2)
-        with pytest.raises(Exception, match=r"closed by the broker|Connection reset"):
-            client.refresh()
-
-
 @pytest.mark.parametrize(
     "claims",
     [{"aud": "another-cluster"}, {"iss": "https://other.example"}, {"exp": 1_000_000_000, "iat": 900_000_000}],
@@ -115,25 +93,6 @@ def test_a_token_that_the_broker_refuses_is_reported_and_not_shown(apache: Apach
     with pytest.raises(AuthenticationFailed, match=r"refused the token: (?s:.*)hint: is the token for this") as failed:
         count_of_brokers({**apache.security("SASL_PLAINTEXT"), **login})
     assert token not in str(failed.value)
-
-
-def test_a_token_of_another_signer_is_refused(apache: ApacheKafka, provider: OidcProvider) -> None:
-    head, _, _ = provider.key.token().rpartition(".")
-    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (f"{head}.AAAA", time.time() + 60)}
-    with pytest.raises(AuthenticationFailed, match="refused the token"):
-        count_of_brokers({**apache.security("SASL_PLAINTEXT"), **login})
-
-
-def test_an_endpoint_that_is_away_is_not_taken_for_a_broker_that_is(
-    apache: ApacheKafka, provider: OidcProvider
-) -> None:
-    provider.answer = 503, b""
-    with KafkaClient({**apache.security("SASL_PLAINTEXT"), **provider.settings}) as client:
-        with pytest.raises(NoToken, match=r"^the token endpoint .* with 503") as failed:
-            client.refresh()
-        assert "broker" not in str(failed.value)
-        provider.answer = None
-        assert len(client.brokers()) == 1
 
 
 # --- certificates -------------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ import os
 import random
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -25,14 +24,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol import errors
-from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
-from fencepost.testing import Broker, BrokerFailed
+from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.testing import Broker
 from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import DurableDisk, WatchedBroker
 from tests.crash.workload import ALL_TOPICS, SETTINGS, TOPIC_SETTINGS, Lost, Workload, started
-from tests.e2e.clients.confluent import initialise, text_of
+from tests.e2e.clients.confluent import initialise
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
-from tests.wire.raw_client import Closed, RawClient
+from tests.wire.raw_client import RawClient
 from tests.wire.tv2_client import Tv2Client
 
 FEW_ROUNDS, MANY_ROUNDS = 8, 40
@@ -131,43 +130,6 @@ def test_records_that_are_gone_are_reported_with_the_names_of_the_verifier(tmp_p
             deleted.result(TIMEOUT_S)
         with pytest.raises(Lost, match=r"torn-transaction|lost-write"):
             workload.read_all()
-
-
-def test_a_reader_that_is_further_than_the_power_left_the_log_misses_nothing(tmp_path: Path) -> None:
-    """It stays connected, and asks for an offset that the log has again when it gets its next answer."""
-    with Broker(data=tmp_path) as broker:
-        servers = {"bootstrap.servers": broker.bootstrap_servers}
-        config = {"group.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-        reader = Consumer(IMPATIENT | servers | config)
-        reader.assign([TopicPartition("orders", 0, 0)])
-        write_one_by_one(broker, [f"before-{number}" for number in range(20)])
-        read_until(reader, "before-19")
-        broker.kill()
-        log = tmp_path / "orders-0" / f"{0:020}.log"
-        os.truncate(log, log.stat().st_size // 2)
-        (tmp_path / "boot-id").write_text("another boot")
-        paused = Broker(data=tmp_path)  # On another port, until the log is longer than it ever was.
-        with paused:
-            write_one_by_one(paused, [f"after-{number}" for number in range(30)])
-        broker.start()
-        assert "after-0" in read_until(reader, "after-29")
-        reader.close()
-
-
-def write_one_by_one(broker: Broker, values: list[str]) -> None:
-    producer = Producer(IMPATIENT | {"bootstrap.servers": broker.bootstrap_servers})
-    for value in values:
-        producer.produce("orders", value.encode(), partition=0)
-        assert producer.flush(TIMEOUT_S) == 0
-
-
-def read_until(reader: Consumer, last: str) -> list[str]:
-    values: list[str] = []
-    deadline = time.monotonic() + TIMEOUT_S
-    while last not in values:
-        assert time.monotonic() < deadline, f"{last} never came, but {values}"
-        values += [text_of(message) for message in reader.consume(100, 0.1) if not message.error()]
-    return values
 
 
 # --- named points -------------------------------------------------------------------------------------------
@@ -274,16 +236,6 @@ def start_again(broker: Broker) -> None:
     broker.start()
 
 
-@contextmanager
-def load_on_dying(broker: Broker, folder: Path) -> Iterator[Workload]:
-    """The clients at work on a broker that dies, maybe before all of them have begun, and has been started again."""
-    with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(start_again, broker)
-        with started(Workload(broker, folder, SEED)) as workload:
-            again.result(TIMEOUT_S)
-            yield workload
-
-
 def read_values(broker: Broker) -> list[tuple[str, str]]:
     """What a reader of committed data gets. It reads to the high watermark, so it also says that the LSO is there."""
     return sorted((record.topic, record.value) for record in read_all(broker.bootstrap_servers, ["orders", "payments"]))
@@ -339,152 +291,8 @@ def test_a_decided_commit_is_finished_by_the_next_process(
         check_after_the_decision(broker, client(broker), commit=True)
 
 
-@pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
-@pytest.mark.parametrize(
-    ("client", "reply"),
-    [pytest.param(Tv1Client, "prepare", marks=pytest.mark.engines), (Tv2Victim, "complete")],
-)
-def test_a_decided_abort_is_finished_by_the_next_process(
-    point: str, client: type[Victim], reply: str, tmp_path: Path
-) -> None:
-    with crashing_at(point, tmp_path, fencepost_endtxn_reply=reply) as broker:
-        check_after_the_decision(broker, client(broker), commit=False)
-
-
-@pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
-def test_a_decision_that_waited_for_the_disk_is_finished_too(point: str, tmp_path: Path) -> None:
-    with crashing_at(point, tmp_path, fencepost_flush_on_commit="true") as broker:
-        check_after_the_decision(broker, Tv1Client(broker), commit=True)
-
-
 @pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
 @pytest.mark.parametrize("reply", ["complete", "prepare"])
 def test_before_the_decision_the_client_goes_on_and_commits(client: type[Victim], reply: str, tmp_path: Path) -> None:
     with crashing_at("txn.prepare.before", tmp_path, fencepost_endtxn_reply=reply) as broker:
         check_after_the_decision(broker, client(broker), commit=True)
-
-
-@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
-def test_before_the_decision_a_transaction_whose_client_is_gone_stays_open_until_the_next_client(
-    client: type[Victim], tmp_path: Path
-) -> None:
-    with crashing_at("txn.prepare.before", tmp_path) as broker:
-        die_before_the_decision(broker, client(broker))
-        assert txn_state(broker) == "Ongoing"
-        victim = client(broker)
-        assert txn_state(broker) == "Empty"
-        assert read_values(broker) == []
-        assert committed_offset(broker) == 0
-        victim.write("second", 6)
-        assert victim.end(True)
-        assert read_values(broker) == both("second")
-        assert committed_offset(broker) == 6
-        victim.close()
-
-
-@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
-def test_before_the_decision_a_restart_aborts_if_the_setting_says_so(client: type[Victim], tmp_path: Path) -> None:
-    with crashing_at("txn.prepare.before", tmp_path, fencepost_recovery_ongoing="abort") as broker:
-        victim = client(broker)
-        victim.write("first", 5)
-        with ThreadPoolExecutor(1) as pool:
-            told = pool.submit(victim.end, True)
-            start_again(broker)
-            assert txn_state(broker) == "CompleteAbort"
-            assert read_values(broker) == []
-            assert committed_offset(broker) == 0
-            assert not told.result(TIMEOUT_S), "the client got a success for an aborted commit"
-        victim.close()
-        victim = client(broker)
-        victim.write("second", 6)
-        assert victim.end(True)
-        assert read_values(broker) == both("second")
-        victim.close()
-
-
-def die_before_the_decision(broker: Broker, victim: Victim) -> None:
-    """Run into `txn.prepare.before` with a client that does not try again."""
-    victim.write("first", 5)
-    with RawClient(broker.host, broker.port) as client:
-        state = client.call(DescribeTransactionsRequest([TXN_ID]), version=0).transaction_states[0]
-        victim.close()
-        request = EndTxnRequest(TXN_ID, state.producer_id, state.producer_epoch, True)
-        with pytest.raises(Closed):
-            client.call(request, version=3)
-    start_again(broker)
-
-
-@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
-@pytest.mark.parametrize("point", ["offsets.append.before", "offsets.append.after"])
-def test_an_offset_commit_cut_short_is_made_again_and_counts_once(
-    client: type[Victim], point: str, tmp_path: Path
-) -> None:
-    with crashing_at(point, tmp_path) as broker:
-        victim = client(broker)
-        with ThreadPoolExecutor(1) as pool:
-            written = pool.submit(victim.write, "first", 5)
-            start_again(broker)
-            written.result(TIMEOUT_S)
-        assert victim.end(True)
-        assert read_values(broker) == both("first")
-        assert committed_offset(broker) == 5
-        victim.close()
-
-
-@pytest.mark.parametrize("point", ["txn.marker.before", "txn.marker.after:2", "txn.complete.after"])
-def test_a_process_that_dies_while_it_finishes_a_transaction_leaves_the_rest_to_the_next(
-    point: str, tmp_path: Path
-) -> None:
-    with crashing_at("txn.prepare.after", tmp_path) as broker:
-        victim = Tv2Victim(broker)
-        victim.write("first", 5)
-        with ThreadPoolExecutor(1) as pool:
-            told = pool.submit(victim.end, True)
-            assert broker.wait_for_exit(TIMEOUT_S) == -signal.SIGKILL
-            broker.settings["fencepost.crash.at"] = point
-            with pytest.raises(BrokerFailed, match="exit code -9"):
-                broker.start()
-            start_again(broker)
-            assert told.result(TIMEOUT_S)
-        assert read_values(broker) == both("first")
-        assert committed_offset(broker) == 5
-        assert txn_state(broker) == "CompleteCommit"
-        victim.close()
-
-
-@pytest.mark.parametrize(
-    "nth", [pytest.param(1, marks=pytest.mark.engines), 2, pytest.param(7, marks=pytest.mark.engines)]
-)
-@pytest.mark.parametrize("point", ["segment.roll", "index.write", "snapshot.write", "metadata.save"])
-def test_files_that_were_half_written_do_no_harm(point: str, nth: int, tmp_path: Path) -> None:
-    """Small segments under load: the process dies in the middle of the Nth new segment, index, snapshot, document."""
-    settings = {"log.segment.bytes": "4096", "transaction.state.log.segment.bytes": "4096"}
-    with crashing_at(f"{point}:{nth}", tmp_path / "data", **settings) as broker:
-        if point == "metadata.save":
-            threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
-        with load_on_dying(broker, tmp_path) as workload:
-            time.sleep(0.3)
-            workload.rest()
-        broker.stop()
-
-
-def make_more_topics(bootstrap_servers: str, count: int) -> None:
-    """The document is written for every topic."""
-    admin = AdminClient(IMPATIENT | {"bootstrap.servers": bootstrap_servers})
-    for number in range(count):
-        with suppress(KafkaException, TimeoutError):
-            admin.create_topics([NewTopic(f"more-{number}")])[f"more-{number}"].result(1)
-
-
-def test_a_first_start_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
-    broker = Broker(data=tmp_path, settings={"fencepost.crash.at": "metadata.save"})
-    with pytest.raises(BrokerFailed, match="exit code -9"):
-        broker.start()
-    broker.settings.clear()
-    with broker:
-        create_topics(broker)
-        victim = Tv2Victim(broker)
-        victim.write("first", 5)
-        assert victim.end(True)
-        assert read_values(broker) == both("first")
-        victim.close()

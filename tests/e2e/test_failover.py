@@ -213,54 +213,6 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
 
 
-def test_a_paused_node_that_is_stopped_does_nothing_more() -> None:
-    """It never heard that others lead its partitions, so its timers would go on as if it led them."""
-    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
-        broker.nodes.move_coordinator("t", 2)
-        broker.nodes.move_leader("orders", 0, 1)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "log_level": 0})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce("orders", b"x")
-        assert producer.flush(30) == 0
-        broker.nodes.pause(2)
-        broker.advance_clock(600_000)
-        warned = broker.warnings
-        assert ["was open for" in warning for warning in warned] == [True]  # Node 1 has aborted the transaction.
-        broker.nodes.stop(2)
-        assert broker.warnings == warned
-
-
-def test_faults_strike_a_node_that_was_started_again_too() -> None:
-    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
-        fault = broker.faults.delay_on("Produce", ms=1)
-        broker.nodes.stop(2)
-        broker.nodes.start(2)
-        broker.nodes.move_leader("orders", 0, 2)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        producer.produce("orders", b"x")
-        assert producer.flush(30) == 0
-        assert fault.hits == 1
-
-
-def test_faults_strike_requests_between_nodes_only_if_they_name_the_nodes() -> None:
-    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
-        broker.nodes.move_coordinator("t", 1)
-        broker.nodes.move_leader("orders", 0, 2)
-        for_clients = [
-            broker.faults.inject_error("WriteTxnMarkers", "NOT_LEADER_OR_FOLLOWER"),
-            broker.faults.inject_error("AddPartitionsToTxn", "COORDINATOR_NOT_AVAILABLE", skip=1),
-        ]
-        for_nodes = broker.faults.delay_on("WriteTxnMarkers", ms=1, client_id="node-*")
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        producer.produce("orders", b"x")
-        producer.commit_transaction(30)
-        assert [fault.hits for fault in for_clients] == [0, 0]
-        assert for_nodes.hits == 1
-
-
 def test_a_node_whose_port_was_taken_meanwhile_says_so_and_can_be_started_later() -> None:
     with Broker(brokers=2, settings=FEW) as broker:
         broker.nodes.stop(2)
@@ -318,30 +270,6 @@ def test_a_command_at_a_paused_node_says_that_another_node_takes_orders(capsys: 
         assert "hint: is this node paused or stopped? Name another one" in capsys.readouterr().err
         assert main(["cluster", "resume-node", "1", "--bootstrap", second]) == 0
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
-
-
-def test_the_log_has_a_line_for_each_order_that_was_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
-        for words in (
-            ("nodes",),
-            ("stop-node", "2"),
-            ("stop-node", "2"),
-            ("start-node", "2"),
-            ("pause-node", "2"),
-            ("resume-node", "2"),
-            ("move-leader", "orders:0", "2"),
-            ("move-coordinator", "new\nline", "2"),
-        ):
-            run(capsys, broker, *words)
-        lines = [line.split(" INFO    ", 1)[1] for line in broker.log.splitlines() if " INFO    node " in line]
-        assert lines == [
-            "node 2 was stopped: others lead its partitions",
-            "node 2 was started",
-            "node 2 was paused: others lead its partitions",
-            "node 2 was resumed",
-            "node 2 leads orders-0",
-            "node 2 coordinates the transactional id new\\nline",
-        ]
 
 
 @pytest.mark.engines

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from fencepost.protocol import errors
-from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest, ProduceRequest
-from fencepost.testing import Broker, BrokerFailed, OrderRefused, Tap
+from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest
+from fencepost.testing import Broker, OrderRefused, Tap
 from tests.e2e.clients.confluent import text_of
 from tests.readers.reading import connect
 
@@ -91,25 +90,6 @@ def test_a_request_that_is_refused_is_not_served_and_a_reply_that_is_changed_is_
         )
 
 
-@pytest.mark.parametrize("at", ["request", "reply"])
-def test_an_error_stands_where_the_api_has_it_for_each_partition(front: Front, at: str) -> None:
-    batch = encode_batch([(b"k", b"v")], 0)
-    data = [ProduceRequest.PartitionProduceData(0, batch)]
-    request = ProduceRequest(None, -1, 30_000, [ProduceRequest.TopicProduceData("orders", partition_data=data)])
-    producer = Producer({"bootstrap.servers": front.bootstrap_servers})
-    producer.produce("orders", "the topic is there")
-    assert producer.flush(TIMEOUT_S) == 0
-    fault = front.faults.inject_error("Produce", "NOT_ENOUGH_REPLICAS", at=at)
-    with connect(front.bootstrap_servers) as client:
-        [topic] = client.call(request, version=9).responses
-        [partition] = topic.partition_responses
-        assert (topic.name, partition.index, partition.error_code) == ("orders", 0, errors.NOT_ENOUGH_REPLICAS)
-        assert partition.base_offset == -1
-        assert fault.hits == 1
-        [topic] = client.call(request, version=9).responses
-        assert topic.partition_responses[0].base_offset == (1 if at == "request" else 2)
-
-
 def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(front: Front) -> None:
     with connect(front.bootstrap_servers) as client:
         for at in ("reply", "request"):
@@ -121,19 +101,6 @@ def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(front: Front) ->
             assert fault.hits == 1
 
 
-def test_a_dropped_reply_leaves_the_client_waiting_until_the_fault_is_cleared(front: Front) -> None:
-    producer = producer_of(front)
-    begin_and_send(producer, "placed")
-    with front.faults.drop_on("EndTxn") as fault:
-        with pytest.raises(KafkaException) as caught:
-            producer.commit_transaction(1)
-        assert caught.value.args[0].code() == KafkaError._TIMED_OUT
-        assert fault.hits == 1
-    # The connection is closed with the fault, so the client need not wait for its socket.timeout.ms, a minute.
-    producer.commit_transaction(30)
-    assert committed(front, 1) == ["placed"]
-
-
 def test_a_disconnect_at_the_request_happens_before_it_is_served(front: Front) -> None:
     producer = producer_of(front)
     begin_and_send(producer, "placed")
@@ -141,19 +108,6 @@ def test_a_disconnect_at_the_request_happens_before_it_is_served(front: Front) -
     producer.commit_transaction(TIMEOUT_S)
     assert fault.hits == 2
     assert committed(front, 1) == ["placed"]
-
-
-def test_a_fault_for_one_client_leaves_the_others_alone(front: Front) -> None:
-    fault = front.faults.inject_error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", client_id="svc-*", times=None)
-    producer_of(front, "a", client_id="other")
-    assert fault.hits == 0
-    for n in (1, 2):
-        with pytest.raises(KafkaException):
-            producer_of(front, "b", client_id=f"svc-{n}")
-    assert fault.hits == 2
-    front.faults.clear()
-    producer_of(front, "b", client_id="svc-1")
-    assert fault.hits == 2
 
 
 def test_skipped_requests_pass_and_the_next_ones_are_struck(front: Front) -> None:
@@ -191,26 +145,6 @@ def test_a_duplicate_needs_a_tap(front: Front) -> None:
         # The broker has carried out the request twice, and its client knows of one.
         after = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
         assert after.producer_epoch == granted.producer_epoch + 3
-        assert fault.hits == 1
-
-
-def test_waiting_for_a_fault_that_nothing_meets_says_so(front: Front) -> None:
-    fault = front.faults.drop_on("EndTxn")
-    with pytest.raises(TimeoutError, match=r"drop at the reply of EndTxn: 0 hits after 0\.05 s, 1 were expected"):
-        fault.wait_for_hits(timeout_s=0.05)
-
-
-def test_a_measured_broker_can_have_faults_too() -> None:
-    with Broker() as broker:
-        # Metrics put something of their own between listener and broker, too.
-        broker.stop()
-        command = broker._command
-        broker._command = lambda: [*command(), "--metrics", "127.0.0.1:0"]  # type: ignore[method-assign]
-        broker.start()
-        fault = broker.faults.disconnect_on("EndTxn")
-        producer = producer_of(broker)
-        begin_and_send(producer, "placed")
-        producer.commit_transaction(TIMEOUT_S)
         assert fault.hits == 1
 
 
@@ -275,22 +209,6 @@ def test_a_restarted_broker_has_no_faults_and_does_not_crash_again(tmp_path: Pat
             producer.commit_transaction(TIMEOUT_S)
         with pytest.raises(OrderRefused, match="a broker that is restarted forgets its faults"):
             _ = fault.hits
-
-
-def test_a_crash_happens_at_the_time_it_was_asked_for(tmp_path: Path) -> None:
-    with Broker(data=tmp_path) as broker:
-        broker.crash_at("txn.complete.before", times=2)
-        producer = producer_of(broker)
-        begin_and_send(producer, "one")
-        producer.commit_transaction(TIMEOUT_S)
-        begin_and_send(producer, "two")
-        with pytest.raises(KafkaException):
-            producer.commit_transaction(1)
-        assert broker.wait_for_exit(TIMEOUT_S) == -9
-        with pytest.raises(BrokerFailed, match="not running"):
-            broker.faults.clear()
-        broker.restart()
-        assert committed(broker, 2) == ["one", "two"]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------

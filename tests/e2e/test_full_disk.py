@@ -26,12 +26,10 @@ from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     CreateTopicsRequest,
-    DescribeTransactionsRequest,
     EndTxnRequest,
     FetchRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
-    OffsetCommitRequest,
     ProduceRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
@@ -122,12 +120,6 @@ def latest_stable(client: RawClient, topic: str) -> int:
     return offset
 
 
-def state_of(client: RawClient, transactional_id: str) -> str:
-    found = client.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
-    assert found.error_code == errors.NONE
-    return str(found.transaction_state)
-
-
 def begin(client: RawClient, transactional_id: str, topic: str) -> tuple[int, int]:
     init = client.call(InitProducerIdRequest(transactional_id, 60_000), 4)
     assert init.error_code == errors.NONE
@@ -163,27 +155,6 @@ def test_produce_is_refused_and_nothing_acknowledged_is_lost(broker: Broker, cli
         assert read_all(again, "orders") == [*acknowledged, b"room"]
 
 
-def test_a_kill_while_the_disk_is_full_loses_nothing(broker: Broker, client: RawClient) -> None:
-    create_topic(client, "orders")
-    limit_files(broker, 64 * KB)
-    acknowledged = fill(client, "orders")
-    broker.kill()
-    broker.restart()
-    with RawClient(broker.host, broker.port) as again:
-        assert read_all(again, "orders") == acknowledged
-        assert produce(again, "orders", b"room").base_offset == len(acknowledged)
-
-
-def test_a_clean_stop_on_a_full_disk_is_a_stop(broker: Broker, client: RawClient) -> None:
-    create_topic(client, "orders")
-    limit_files(broker, 16 * KB)
-    acknowledged = fill(client, "orders", 500)
-    broker.stop()
-    broker.start()
-    with RawClient(broker.host, broker.port) as again:
-        assert read_all(again, "orders") == acknowledged
-
-
 def test_a_transaction_that_was_decided_ends_when_there_is_room(broker: Broker, client: RawClient) -> None:
     create_topic(client, "orders")
     producer = begin(client, "txn", "orders")
@@ -209,85 +180,6 @@ def test_a_transaction_that_was_decided_ends_when_there_is_room(broker: Broker, 
     assert replies == [errors.NONE]
     assert latest_stable(client, "orders") == 41
     assert len(read_all(client, "orders", read_committed=True)) == 40
-
-
-def test_a_kill_between_decision_and_marker_on_a_full_disk_is_finished_by_the_next_start(
-    broker: Broker, client: RawClient
-) -> None:
-    create_topic(client, "orders")
-    producer = begin(client, "txn", "orders")
-    for sequence in range(40):
-        produce(client, "orders", bytes(2_000), *producer, sequence, transactional_id="txn")
-    limit_files(broker, 64 * KB)
-    thread = threading.Thread(target=_ignore_end, args=(broker, EndTxnRequest("txn", *producer, True)))
-    thread.start()
-    deadline = time.monotonic() + 30
-    while (state := state_of(client, "txn")) != "PrepareCommit":
-        assert time.monotonic() < deadline, f"still {state}"
-        time.sleep(0.01)
-    broker.kill()
-    thread.join()
-    broker.restart()
-    with RawClient(broker.host, broker.port) as again:
-        assert latest_stable(again, "orders") == 41
-        assert len(read_all(again, "orders", read_committed=True)) == 40
-
-
-def _ignore_end(broker: Broker, request: EndTxnRequest) -> None:
-    try:
-        with RawClient(broker.host, broker.port) as client:
-            client.call(request, 3)
-    except Exception:
-        pass
-
-
-def test_a_decision_that_cannot_be_written_is_not_made(broker: Broker, client: RawClient) -> None:
-    create_topic(client, "orders")
-    producer = begin(client, "txn", "orders")
-    assert produce(client, "orders", b"value", *producer, 0, transactional_id="txn").error_code == errors.NONE
-    limit_files(broker, 100)
-    refused = client.call(EndTxnRequest("txn", *producer, True), 3)
-    assert refused.error_code == errors.NOT_COORDINATOR  # What Kafka makes of it: the client looks again, and retries.
-    assert latest_stable(client, "orders") == 0
-    limit_files(broker, UNLIMITED)
-    assert client.call(EndTxnRequest("txn", *producer, False), 3).error_code == errors.NONE
-    assert read_all(client, "orders", read_committed=True) == [
-        b"value"
-    ]  # Aborted: the reader leaves it out by the list.
-    assert latest_stable(client, "orders") == 2
-
-
-def test_topics_and_offsets_are_refused_too(broker: Broker, client: RawClient) -> None:
-    create_topic(client, "orders")
-    partition = OffsetCommitRequest.OffsetCommitRequestPartition(0, committed_offset=7)
-    commit = OffsetCommitRequest(
-        "group", topics=[OffsetCommitRequest.OffsetCommitRequestTopic("orders", partitions=[partition])]
-    )
-    assert client.call(commit, 8).topics[0].partitions[0].error_code == errors.NONE
-    limit_files(broker, 100)
-    assert create_topic(client, "new") == errors.KAFKA_STORAGE_ERROR
-    assert client.call(commit, 8).topics[0].partitions[0].error_code == errors.NOT_COORDINATOR
-    limit_files(broker, UNLIMITED)
-    assert create_topic(client, "new") == errors.NONE
-    assert client.call(commit, 8).topics[0].partitions[0].error_code == errors.NONE
-
-
-def test_with_flush_on_commit_a_full_disk_does_not_stop_the_broker(tmp_path: Path) -> None:
-    with Broker(data=tmp_path / "data", settings={"fencepost.flush.on.commit": "true"}) as broker:
-        with RawClient(broker.host, broker.port) as client:
-            create_topic(client, "orders")
-            producer = begin(client, "txn", "orders")
-            limit_files(broker, 64 * KB)
-            sent = 0
-            while (
-                produce(client, "orders", bytes(2_000), *producer, sent, transactional_id="txn").error_code
-                == errors.NONE
-            ):
-                sent += 1
-            limit_files(broker, UNLIMITED)
-            assert client.call(EndTxnRequest("txn", *producer, True), 3).error_code == errors.NONE
-            assert len(read_all(client, "orders", read_committed=True)) == sent > 20
-        assert "Traceback" not in broker.log
 
 
 # --- a file system of its own -----------------------------------------------------------------------------

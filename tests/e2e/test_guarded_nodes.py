@@ -112,13 +112,3 @@ def read(broker: Broker, partition: int) -> list[bytes | None]:
     assert error is not None
     assert error.code() == KafkaError._PARTITION_EOF
     return found
-
-
-def test_clients_stay_on_the_listener_that_they_came_in_on_when_a_node_has_stopped_and_started(broker: Broker) -> None:
-    broker.nodes.stop(1)
-    broker.nodes.start(1)
-    for listener in ("INSIDE", "OUTSIDE"):
-        host, _, port = broker.listeners[listener].rpartition(":")
-        found = AdminClient(login(broker, "admin", listener)).list_topics(timeout=60).brokers
-        addresses = {f"{node.host}:{node.port}" for node in found.values()}
-        assert addresses == {f"{host}:{int(port) + i}" for i in range(3)}

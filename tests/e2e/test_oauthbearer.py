@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -163,17 +162,6 @@ def test_keys_come_from_an_address_and_a_new_key_is_fetched_when_a_token_names_i
             documents.append(PROVIDER.key_set(second))
             await_served(broker, second.token("bob", aud="kafka"))
             assert any("cannot be read: it is not a key set" in line for line in broker.warnings)
-
-
-def test_a_changed_file_of_keys_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "jwks.json"
-    path.write_bytes(PROVIDER.key_set())
-    second = Provider("second")
-    with Broker(settings=settings_for(path.as_uri())) as broker:
-        assert say_token(broker, PROVIDER.token("alice", aud="kafka"))[1] == "served"
-        path.write_bytes(second.key_set())
-        await_served(broker, second.token("bob", aud="kafka"))
-        assert say_token(broker, PROVIDER.token("alice", aud="kafka"))[1] == "closed"
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,13 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_header, encode_batch, stamp
 from fencepost.protocol.messages import (
     CreateTopicsRequest,
-    DeleteTopicsRequest,
     DescribeTransactionsRequest,
-    InitProducerIdRequest,
     ListOffsetsRequest,
-    MetadataRequest,
     OffsetCommitRequest,
     ProduceRequest,
 )
 from fencepost.server.storage.checkpoints import RECOVERY_POINTS_NAME, decode_offsets, read_file
-from fencepost.testing import Broker, BrokerFailed
-from tests.crash.workload import WRITERS, Workload
+from fencepost.testing import Broker
 from tests.readers.reading import READ_COMMITTED, TIMEOUT_S, committed_offsets, connect, end_offsets, read_all
 from tests.wire.tv2_client import Tv2Client
 
@@ -188,14 +184,9 @@ def flip(data: bytes, at: int) -> bytes:
 
 # What an unacknowledged write may leave at the end of a file: whole batch in, bytes out.
 TEARS: dict[str, Callable[[bytes], bytes]] = {
-    "a header cut short": lambda batch: batch[:30],
     "a batch cut short": lambda batch: batch[:-1],
-    "zeros": lambda batch: bytes(5000),
     "zeros within a batch": lambda batch: batch[:70] + bytes(len(batch) - 70),
-    "garbage": lambda batch: b"\xde\xad\xbe\xef" * 400,
-    "a flipped bit": lambda batch: flip(batch, 80),
     "a flipped bit in the length": lambda batch: flip(batch, 9),
-    "a batch from elsewhere": lambda batch: stamp(batch, 7777, 0),
 }
 
 
@@ -220,21 +211,6 @@ def test_a_torn_tail_is_cut_and_everything_before_it_is_served(tear: str, left_b
         assert client.end(True) == errors.NONE
         assert values_in(broker) == [*COMMITTED, "open", "more"]
         broker.stop()
-
-
-def test_bytes_added_after_a_clean_stop_are_cut_too(broker: Broker) -> None:
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    transact(client, ["a1"])
-    broker.stop()
-    path = folder(broker) / "orders-0" / f"{0:020d}.log"
-    with path.open("ab") as file:
-        file.write(next_batch(path)[:-1])
-    before = broker.warnings
-    broker.start()
-    assert any("cut" in line for line in warnings_since(broker, before))
-    transact(client, ["a2"])
-    assert values_in(broker) == ["a1", "a2"]
 
 
 def test_another_boot_is_a_reason_to_check_everything(broker: Broker) -> None:
@@ -266,19 +242,6 @@ def test_another_boot_is_a_reason_to_check_everything(broker: Broker) -> None:
     assert values_in(broker)[-1] == "more"
 
 
-def test_what_was_open_when_the_power_went_is_aborted(broker: Broker) -> None:
-    """Some of its records may be lost, and the broker cannot tell which: its client must not commit the rest."""
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    assert client.produce({("orders", 0): ["open"]}) == errors.NONE
-    broker.kill()
-    pretend_another_boot(broker)
-    broker.start()
-    assert state_of(broker) == "Empty"
-    assert client.end(True) == errors.PRODUCER_FENCED
-    assert values_in(broker) == []
-
-
 def pretend_another_boot(broker: Broker) -> None:
     path = folder(broker) / "boot-id"
     assert path.exists()
@@ -296,27 +259,14 @@ def positions(data: bytes) -> Iterator[int]:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "deleted": lambda path: path.unlink(),
-    "emptied": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(b"\xde\xad\xbe\xef" * (path.stat().st_size // 4 + 1)),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-3]),
 }
 
 
-# The rest in `make test-engines`.
-DAMAGE_IN_SHORT = {("kill", "garbage"), ("kill", "cut"), ("stop", "deleted")}
-
-
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
 @pytest.mark.parametrize(
-    ("left", "suffix", "damage"),
-    [
-        pytest.param(how, suffix, damage, marks=[] if (how, damage) in DAMAGE_IN_SHORT else [pytest.mark.engines])
-        for how in ("kill", "stop")
-        for suffix in ("index", "timeindex", "txnindex", "snapshot")
-        for damage in DAMAGE
-        # An empty index of aborted transactions says that there are none, and the broker cannot tell that it is wrong.
-        if (suffix, damage) != ("txnindex", "emptied")
-    ],
-    indirect=["left"],
+    ("left", "damage"), [("kill", "garbage"), ("kill", "cut"), ("stop", "deleted")], indirect=["left"]
 )
 def test_what_is_derived_from_the_log_is_made_again(suffix: str, damage: str, left: Left, tmp_path: Path) -> None:
     with left.copied_to(tmp_path / "data") as broker:
@@ -361,37 +311,6 @@ def offset_at_time(broker: Broker, timestamp: int) -> int:
 # --- what must not be forgotten -----------------------------------------------------------------------------
 
 
-def test_producer_ids_never_repeat_over_kills(broker: Broker) -> None:
-    given: list[int] = []
-    for round_number in range(8):
-        with connect(broker.bootstrap_servers) as client:
-            for number in range(3):
-                reply = client.call(InitProducerIdRequest(None, 60_000), version=4)
-                assert reply.error_code == errors.NONE
-                given.append(reply.producer_id)
-                reply = client.call(InitProducerIdRequest(f"id-{round_number}-{number}", 60_000), version=4)
-                given.append(reply.producer_id)
-        broker.kill()
-        broker.start()
-    assert len(set(given)) == len(given)
-    assert given == sorted(given)
-
-
-def test_an_idempotent_producer_is_known_again_after_a_kill(broker: Broker) -> None:
-    """Its retry of a batch that was stored is answered with the first offset, and stored once."""
-    with connect(broker.bootstrap_servers) as client:
-        reply = client.call(InitProducerIdRequest(None, 60_000), version=4)
-    producer_id, epoch = reply.producer_id, reply.producer_epoch
-    batch = encode_batch([(None, b"once")], time.time_ns() // 1_000_000, producer_id, epoch, 0)
-    gap = encode_batch([(None, b"gap")], time.time_ns() // 1_000_000, producer_id, epoch, 5)
-    for _ in range(3):
-        assert produce(broker, batch) == (errors.NONE, 0)
-        assert produce(broker, gap) == (errors.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-        broker.kill()
-        broker.start()
-    assert values_in(broker) == ["once"]
-
-
 def produce(broker: Broker, batch: bytes) -> tuple[int, int]:
     """Error and base offset."""
     part = ProduceRequest.PartitionProduceData(0, batch)
@@ -401,47 +320,7 @@ def produce(broker: Broker, batch: bytes) -> tuple[int, int]:
         return int(partition.error_code), int(partition.base_offset)
 
 
-def test_a_topic_that_was_deleted_does_not_come_back(broker: Broker) -> None:
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    transact(client, ["old"])
-    for _ in range(3):
-        with connect(broker.bootstrap_servers) as raw:
-            raw.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=30_000), version=4)
-        broker.kill()
-        broker.start()
-        with connect(broker.bootstrap_servers) as raw:
-            reply = raw.call(MetadataRequest(None, allow_auto_topic_creation=False), version=9)
-            assert "orders" not in [topic.name for topic in reply.topics]
-        create_topic(broker, "orders")
-        assert values_in(broker) == []
-        transact(client, ["new"])
-        assert values_in(broker) == ["new"]
-
-
 # --- transactions over restarts -----------------------------------------------------------------------------
-
-
-def test_finished_transactions_are_left_alone_by_a_restart(broker: Broker) -> None:
-    states = {"empty": "Empty", "committed": "CompleteCommit", "aborted": "CompleteAbort", "open": "Ongoing"}
-    for name in states:
-        client = Tv2Client(broker.bootstrap_servers, name)
-        client.init()
-        if name != "empty":
-            assert client.produce({("orders", 0): [name]}) == errors.NONE
-        if name in ("committed", "aborted"):
-            assert client.end(name == "committed") == errors.NONE
-    logs = {f"__transaction_state-{partition_for(name, 50)}" for name in states} | {"orders-0"}
-    sizes = {name: log_bytes(folder(broker) / name) for name in logs}
-    for end in (broker.kill, broker.stop):
-        end()
-        broker.start()
-        assert {name: state_of(broker, name) for name in states} == states
-        assert {name: log_bytes(folder(broker) / name) for name in logs} == sizes, "nothing was written"
-
-
-def log_bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
 def opened(broker: Broker, transactional_id: str, timeout_ms: int) -> Tv2Client:
@@ -466,104 +345,3 @@ def test_a_timeout_goes_on_while_the_broker_is_away(broker: Broker) -> None:
     assert (still_open.transaction_state, still_open.transaction_start_time_ms) == ("Ongoing", started_ms)
     assert long.end(False) == errors.NONE
     assert values_in(broker) == [], "and the LSO is free"
-
-
-def test_an_idle_id_expires_while_the_broker_is_away(broker: Broker) -> None:
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    transact(client, ["a1"])
-    opener = Tv2Client(broker.bootstrap_servers, "open")
-    opener.init()
-    assert opener.produce({("orders", 0): ["b1"]}) == errors.NONE
-    before = client.producer_id
-    broker.kill()
-    time.sleep(0.3)
-    broker.settings |= {**IMPATIENT, "transactional.id.expiration.ms": "200"}
-    broker.start()
-    await_state(broker, errors.TRANSACTIONAL_ID_NOT_FOUND)
-    assert state_of(broker, "open") == "Ongoing", "an open transaction never expires"
-    broker.kill()
-    del broker.settings["transactional.id.expiration.ms"]
-    broker.start()
-    assert state_of(broker) == errors.TRANSACTIONAL_ID_NOT_FOUND, "the tombstone is in the log"
-    client.init()
-    assert client.producer_id > before
-    assert client.producer_epoch == 0
-    transact(client, ["a2"])
-    assert opener.end(True) == errors.NONE
-    assert values_in(broker) == ["a1", "b1", "a2"]
-
-
-# --- who may open the folder --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("setting", ["transaction.state.log.num.partitions", "offsets.topic.num.partitions"])
-def test_another_number_of_shards_is_refused_on_an_existing_folder(setting: str, broker: Broker) -> None:
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    transact(client, ["a1"])
-    commit_offset(broker, 1)
-    broker.stop()
-    broker.settings[setting] = "49"
-    with pytest.raises(BrokerFailed, match=rf"{setting} is 49, but .* has 50") as refused:
-        broker.start()
-    assert f"hint: start with --set {setting}=50" in str(refused.value)
-    assert "Traceback" not in str(refused.value)
-    del broker.settings[setting]
-    broker.start()
-    assert values_in(broker) == ["a1"]
-
-
-def test_a_second_broker_on_the_same_folder_is_refused(broker: Broker) -> None:
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.init()
-    transact(client, ["a1"])
-    second = Broker(data=folder(broker))
-    with pytest.raises(BrokerFailed, match=f"is in use by process {broker.pid}") as refused:
-        second.start()
-    assert "hint: " in str(refused.value)
-    assert "Traceback" not in str(refused.value)
-    transact(client, ["a2"])
-    assert values_in(broker) == ["a1", "a2"]
-    broker.kill()
-    with second:
-        assert values_in(second) == ["a1", "a2"], "a lock does not outlive its process"
-
-
-def test_a_clean_stop_leaves_nothing_to_recover(broker: Broker) -> None:
-    writers = [Tv2Client(broker.bootstrap_servers, f"writer-{number}") for number in range(4)]
-    for number, client in enumerate(writers):
-        client.init()
-        for _ in range(50):
-            transact(client, [f"{number}"])
-    broker.stop()
-    files = snapshot_of(folder(broker))
-    broker.start()
-    assert broker.warnings == []
-    broker.stop()
-    assert broker.warnings == []
-    assert snapshot_of(folder(broker)) == files, "a start and a stop change no log"
-
-
-def snapshot_of(data: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(data)): path.read_bytes() for path in data.glob("*/*") if path.is_file()}
-
-
-# --- flush on commit ----------------------------------------------------------------------------------------
-
-
-def test_with_flush_on_commit_many_producers_share_a_sync(tmp_path: Path) -> None:
-    with Broker(data=tmp_path / "data", settings={"fencepost.flush.on.commit": "true"}) as broker:
-        workload = Workload(broker, tmp_path, 1, WRITERS)
-        workload.create_topics()
-        workload.start()
-        try:
-            time.sleep(1)
-            workload.rest()
-            broker.kill()
-            broker.start()
-            workload.read_all()
-        finally:
-            workload.kill()
-        assert workload.report is not None
-        assert workload.report.committed >= len(WRITERS)

@@ -14,16 +14,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect.strip import Side, collect_strip
-from fencepost.diagnose.strip.strip import Strip, diagnose_strip
-from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
-from tests.e2e.test_crashes import crashing_at, load_on_dying
 from tests.engines.apache_kafka import run_tool
 from tests.engines.java import why_no_java
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect, end_offsets
@@ -119,53 +113,6 @@ def test_old_records_go_and_readers_go_on_with_what_is_left(start_broker: StartB
     assert [offset for offset, _, _ in read(broker, "orders")][-1] == 59
 
 
-def test_an_idle_topic_empties_and_keeps_counting_offsets(start_broker: StartBroker) -> None:
-    broker = start_broker(**OFTEN)
-    create(broker, "orders", retention_ms="300")
-    produce(broker, "orders", 5)
-    wait_for(lambda: earliest(broker, "orders") == 5)
-    for stop in (broker.kill, broker.stop):
-        stop()
-        broker.start()
-        assert earliest(broker, "orders") == 5
-    assert read(broker, "orders") == []
-    produce(broker, "orders", 1)
-    with connect(broker.bootstrap_servers) as client:
-        assert end_offsets(client, ["orders"])["orders", 0] == 6
-
-
-def test_old_records_go_from_a_broker_without_requests(tmp_path: Path) -> None:
-    with Broker(data=tmp_path) as broker:
-        create(broker, "orders", segment_bytes="4096", retention_bytes="8192")
-        produce(broker, "orders", 60)
-        first = tmp_path / "orders-0" / f"{0:020}.log"
-        assert first.exists()
-        broker.stop()
-        broker.settings |= {name.replace("_", "."): value for name, value in OFTEN.items()}
-        broker.start()
-        wait_for(lambda: not first.exists())
-
-
-def test_records_are_deleted_by_an_admin_client_for_good(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    create(broker, "orders")
-    produce(broker, "orders", 10)
-
-    def delete(offset: int) -> int:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        asked = TopicPartition("orders", 0, offset)
-        found: Any = admin.delete_records([asked])[asked].result(TIMEOUT_S)
-        return int(found.low_watermark)
-
-    assert delete(4) == 4
-    assert [offset for offset, _, _ in read(broker, "orders")] == [4, 5, 6, 7, 8, 9]
-    broker.kill()
-    broker.start()
-    assert earliest(broker, "orders") == 4
-    assert delete(-1) == 10
-    assert read(broker, "orders") == []
-
-
 @pytest.mark.java
 def test_kafkas_own_tool_deletes_records(start_broker: StartBroker, tmp_path: Path) -> None:
     if reason := why_no_java():
@@ -214,49 +161,6 @@ def wait_until_clean(broker: Broker, topic: str, records: int) -> list[tuple[int
     return read(broker, topic)
 
 
-def test_a_compacted_topic_says_the_same_with_less(start_broker: StartBroker) -> None:
-    broker = start_broker(**OFTEN)
-    create(broker, "prices", cleanup_policy="compact", segment_bytes="4096", min_cleanable_dirty_ratio="0.01")
-    expected = write_keyed(broker, "prices", 90)
-    seen = wait_until_clean(broker, "prices", 60)
-    assert last_values(seen) == expected
-    for stop in (broker.kill, broker.stop):
-        stop()
-        broker.start()
-        assert last_values(read(broker, "prices")) == expected
-
-
-def test_the_strip_of_a_compacted_topic_has_its_gaps_and_every_record_that_is_left(start_broker: StartBroker) -> None:
-    broker = start_broker(**OFTEN)
-    create(broker, "prices", cleanup_policy="compact", segment_bytes="4096", min_cleanable_dirty_ratio="0.01")
-    write_keyed(broker, "prices", 90)
-    wait_until_clean(broker, "prices", 60)
-    broker.stop()  # The cleaner would go on while the log is read.
-    broker.settings["log.cleaner.backoff.ms"] = "3600000"
-    broker.start()
-    there = [offset for offset, _, _ in read(broker, "prices", "read_uncommitted")]
-    committed = [offset for offset, _, _ in read(broker, "prices")]
-    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-
-        def window(start: Start, side: Side) -> Strip:
-            return diagnose_strip(collect_strip(client, NamedPartition("prices", 0), start, side, 7))
-
-        forth = [window(Start(StartKind.EARLIEST), Side.FROM)]
-        while forth[-1].end_offset < forth[-1].high_watermark:
-            forth.append(window(Start(StartKind.OFFSET, forth[-1].end_offset), Side.FROM))
-        back = [window(Start(StartKind.LATEST), Side.BEFORE)]
-        while back[0].first_offset > back[0].log_start_offset:
-            back.insert(0, window(Start(StartKind.OFFSET, back[0].first_offset), Side.BEFORE))
-    for walk in (forth, back):
-        cells = [cell for strip in walk for cell in strip.cells if cell.kind == "record"]
-        assert [cell.offset for cell in cells] == there
-        assert [cell.offset for cell in cells if cell.read_committed == "gets"] == committed
-        runs = [run for strip in walk for run in strip.runs]
-        assert any(run.kind == "gap" for run in runs)
-        # Together, the runs are all offsets, each once.
-        assert [run.first_offset for run in runs[1:]] == [run.last_offset + 1 for run in runs[:-1]]
-
-
 @pytest.mark.java
 def test_dump_log_reads_a_folder_that_was_cleaned(start_broker: StartBroker) -> None:
     if reason := why_no_java():
@@ -291,26 +195,6 @@ def test_dump_log_reads_a_folder_that_was_cleaned(start_broker: StartBroker) -> 
 POINTS = ["clean.swap.before", "clean.swap.after", "clean.install"]
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "clean.swap.before",
-        pytest.param("clean.swap.after", marks=pytest.mark.engines),
-        pytest.param("clean.install", marks=pytest.mark.engines),
-        "clean.install:4",
-    ],
-)
-def test_a_kill_while_the_state_is_cleaned_loses_nothing(point: str, tmp_path: Path) -> None:
-    """Writers and copiers at work, the coordinators' logs cleaned all the time, and a death in the middle of it."""
-    sizes = {"fencepost_state_clean_bytes": "2048", "log_segment_bytes": "65536"}
-    with crashing_at(point, tmp_path / "data", **OFTEN, **sizes) as broker:
-        with load_on_dying(broker, tmp_path) as workload:
-            time.sleep(0.5)  # So that there is cleaning after the restart, too.
-            workload.rest()
-        broker.stop()
-        assert "Traceback" not in broker.log
-
-
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_while_a_topic_is_cleaned_loses_nothing(point: str, tmp_path: Path) -> None:
     with broker_that_dies(point, tmp_path) as broker:
@@ -330,46 +214,3 @@ def test_a_kill_while_a_topic_is_cleaned_loses_nothing(point: str, tmp_path: Pat
         assert written.wait(TIMEOUT_S)
         seen = wait_until_clean(broker, "prices", 150)
         assert last_values(seen) == expected
-
-
-def test_a_kill_while_segments_are_deleted_leaves_the_younger_ones(tmp_path: Path) -> None:
-    with broker_that_dies("retention.delete:2", tmp_path) as broker:
-        create(broker, "orders", segment_bytes="4096", retention_bytes="8192")
-        writer = threading.Thread(target=produce, args=(broker, "orders", 60), daemon=True)
-        writer.start()
-        assert broker.wait_for_exit(TIMEOUT_S) == -signal.SIGKILL
-        del broker.settings["fencepost.crash.at"]
-        broker.start()
-        writer.join(TIMEOUT_S)
-        assert not writer.is_alive()
-        wait_for(lambda: earliest(broker, "orders") > 30)
-        offsets = [offset for offset, _, _ in read(broker, "orders")]
-        assert offsets == list(range(offsets[0], 60))
-
-
-def test_the_coordinators_logs_stay_short_however_long_they_work(start_broker: StartBroker) -> None:
-    broker = start_broker(**OFTEN, fencepost_state_clean_bytes="4096")
-    create(broker, "orders")
-    servers = {"bootstrap.servers": broker.bootstrap_servers}
-    producer = Producer(servers | {"transactional.id": "t"})
-    consumer = Consumer(servers | {"group.id": "g"})
-    producer.init_transactions(TIMEOUT_S)
-    for n in range(200):
-        producer.begin_transaction()
-        position = [TopicPartition("orders", 0, n)]
-        producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), TIMEOUT_S)
-        producer.commit_transaction(TIMEOUT_S)
-    consumer.close()
-
-    def size(topic: str) -> int:
-        assert broker.data is not None
-        return sum(path.stat().st_size for path in broker.data.glob(f"{topic}-*/*.log"))
-
-    # Six hundred records of about 130 bytes, and four hundred batches of about 100.
-    wait_for(lambda: size("__transaction_state") < 3 * 4096)
-    wait_for(lambda: size("__consumer_offsets") < 3 * 4096)
-    broker.kill()
-    broker.start()
-    reader = Consumer(servers | {"group.id": "g"})
-    assert reader.committed([TopicPartition("orders", 0)], TIMEOUT_S)[0].offset == 199
-    reader.close()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from fencepost.cli import main
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.testing import Broker
-from tests.conformance.logins import Conversation
 
 SETTINGS = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
 
@@ -131,50 +129,6 @@ def test_a_user_that_is_added_to_a_stopped_broker_does_not_disturb_its_data(
     with Broker(data=data, settings=SETTINGS) as broker:
         assert can_log_in(broker, "bob")
         assert broker.warnings == []
-
-
-def seen_before_login(broker: Broker, users: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """The salt and the iterations of each user, as anyone may ask for them."""
-    host, _, port = broker.bootstrap_servers.rpartition(":")
-    found = {}
-    for user in users:
-        with Conversation((host, int(port))) as conversation:
-            assert conversation.scram_first(f"n,,n={user},r=abc")[0] == "NONE"
-        fields = dict(part.split("=", 1) for part in conversation.last.decode().split(","))
-        found[user] = b64decode(fields["s"]), int(fields["i"])
-    return found
-
-
-def test_a_client_cannot_tell_unknown_users_from_others_also_across_a_restart(
-    tmp_path: Path, secret: Path, run: Run
-) -> None:
-    data = tmp_path / "data"
-    users, unknown = ["alice", "bob"], [f"unknown-{n}" for n in range(10)]
-    for user in users:
-        add = ("user", "add", user, "--data", str(data), "--password-file", str(secret), "--iterations", "8192")
-        assert run(*add).returncode == 0
-    with Broker(data=data, settings=SETTINGS) as broker:
-        before = seen_before_login(broker, users + unknown)
-    with Broker(data=data, settings=SETTINGS) as broker:
-        assert seen_before_login(broker, users + unknown) == before
-    assert {(len(salt), iterations) for salt, iterations in before.values()} == {(16, 8192)}
-    assert len({salt for salt, _ in before.values()}) == len(before)
-
-
-def test_a_document_of_an_earlier_version_gets_a_secret_for_logins_once(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    with Broker(data=data, settings=SETTINGS):
-        pass
-    path = data / "fencepost.metadata"
-    document = json.loads(path.read_text())
-    del document["login_secret"], document["revision"], document["crc32c"]
-    path.write_text(json.dumps(document, indent=1))
-    (data / "metadata-revision").unlink()
-    seen = []
-    for _ in range(2):
-        with Broker(data=data, settings=SETTINGS) as broker:
-            seen.append(seen_before_login(broker, ["nobody"]))
-    assert seen[0] == seen[1]
 
 
 def test_a_broker_without_users_says_that_no_client_can_log_in() -> None:

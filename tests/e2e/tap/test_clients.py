@@ -177,9 +177,3 @@ def test_transactions_go_on_while_leaders_move_and_a_node_stops(three_nodes: Bro
             producer.commit_transaction(TIMEOUT_S)
         three_nodes.nodes.start(3)
     assert [record.value for record in three_nodes.read_committed(topic)] == [b"%d" % number for number in range(9)]
-
-
-def test_one_broker_needs_one_port(broker: Broker) -> None:
-    with Tap(broker.bootstrap_servers) as tap, connect(tap.bootstrap_servers) as client:
-        [found] = client.call(MetadataRequest([]), version=12).brokers
-        assert f"{found.host}:{found.port}" == tap.bootstrap_servers

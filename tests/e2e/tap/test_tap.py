@@ -29,7 +29,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.tap.link import Link
-from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
+from fencepost.tap.proxy import Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
 from tests.command_line import start_fencepost
@@ -75,72 +75,6 @@ def fetch(topic: str) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=0, max_bytes=1 << 26, topics=[FetchRequest.FetchTopic(topic, partitions=[partition])]
     )
-
-
-@pytest.mark.parametrize("size", [10, 60_000, 70_000, 900_000])
-def test_requests_and_replies_of_any_size_pass_unchanged(broker: Broker, tap: Tap, unique: Unique, size: int) -> None:
-    topic = unique("topic")
-    broker.create_topic(topic)
-    with connect(tap.bootstrap_servers) as through, connect(broker.bootstrap_servers) as direct:
-        for _ in range(3):
-            assert through.call(produce(topic, size), 9).responses[0].partition_responses[0].error_code == 0
-        for client in (through, direct):
-            client.first = client.call(fetch(topic), 12).responses  # type: ignore[attr-defined]
-        assert through.first == direct.first  # type: ignore[attr-defined]
-        assert len(through.first[0].partitions[0].records) > 3 * size  # type: ignore[attr-defined]
-
-
-def test_a_request_that_wants_no_reply_does_not_disturb_the_order(broker: Broker, tap: Tap, unique: Unique) -> None:
-    topic = unique("topic")
-    broker.create_topic(topic)
-    with connect(tap.bootstrap_servers) as client:
-        frames = [encode_frame(produce(topic, 10, acks=0), 9, 1), encode_frame(produce(topic, 99_000, acks=0), 9, 2)]
-        for frame in frames:
-            client._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        assert client.call(BEAT, 4).error_code == errors.UNKNOWN_MEMBER_ID
-        wait_until(
-            lambda: len(client.call(fetch(topic), 12).responses[0].partitions[0].records or b"") > 99_000, "both came"
-        )
-
-
-def test_requests_in_flight_are_answered_in_order_also_by_the_tap_itself(tap: Tap) -> None:
-    tap.faults.inject_error("Heartbeat", "NOT_COORDINATOR", skip=1)
-    tap.faults.delay_on("Heartbeat", ms=50)
-    with connect(tap.bootstrap_servers) as client:
-        frames = [encode_frame(BEAT, 4, number) for number in range(5)]
-        client._socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
-        answers = [client._read(struct.unpack(">i", client._read(4))[0]) for _ in frames]
-    assert [struct.unpack_from(">i", answer)[0] for answer in answers] == [0, 1, 2, 3, 4]
-    codes = [struct.unpack_from(">h", answer, 9)[0] for answer in answers]
-    assert codes == [25, errors.NOT_COORDINATOR, 25, 25, 25]
-
-
-def test_an_api_that_nothing_is_known_of_passes(tap: Tap) -> None:
-    # The broker closes the connection, as it does without a tap.
-    with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
-        client.send_frame(struct.pack(">hhih", 999, 0, 1, -1))
-
-
-def test_a_delayed_request_arrives_although_its_client_has_left(broker: Broker, tap: Tap, unique: Unique) -> None:
-    txn = unique("txn")
-    with connect(tap.bootstrap_servers) as client:
-        fault = tap.faults.delay_on("InitProducerId", ms=200, at="request")
-        frame = encode_frame(InitProducerIdRequest(txn, 60_000, -1, -1), 4)
-        client._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        fault.wait_for_hits()
-    wait_until(lambda: txn in [found.transactional_id for found in broker.transactions()], "the request came")
-
-
-@pytest.mark.parametrize("at", ["request", "reply"])
-def test_what_a_delay_holds_goes_on_when_the_fault_is_removed(tap: Tap, at: str) -> None:
-    with connect(tap.bootstrap_servers) as client:
-        fault = tap.faults.delay_on("Heartbeat", ms=3_600_000, at=at)
-        frame = encode_frame(BEAT, 4)
-        client._socket.sendall(2 * (struct.pack(">i", len(frame)) + frame))
-        fault.wait_for_hits()
-        tap.faults.clear()
-        for _ in range(2):
-            assert client._read(struct.unpack(">i", client._read(4))[0])
 
 
 def test_fetches_are_shown_with_their_isolation_level_if_wanted(broker: Broker, unique: Unique) -> None:
@@ -338,33 +272,6 @@ def test_a_broker_that_moves_keeps_its_address_in_the_tap(tmp_path: Path) -> Non
             assert tap.events[-1].broker == second.bootstrap_servers
 
 
-def test_a_cluster_that_is_not_there_and_a_port_in_use_are_errors(broker: Broker) -> None:
-    with pytest.raises(Unreached, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused"):
-        Tap("127.0.0.1:1").start()
-    with pytest.raises(Unreached, match=r"cannot connect to no\.such\.host\.invalid:9092: "):
-        Tap("no.such.host.invalid:9092").start()
-    with pytest.raises(PortUnusable, match="Address already in use"):
-        Tap(broker.bootstrap_servers, port=broker.port).start()
-
-
-def test_brokers_get_the_ports_after_the_first_and_each_client_the_address_that_it_used(broker: Broker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = reserved.getsockname()[1]
-    with (
-        Broker(brokers=2) as nodes,
-        Tap(nodes.bootstrap_servers, host="0.0.0.0", port=port),
-        connect(f"127.0.0.1:{port}") as client,
-    ):
-        first, second = sorted(client.call(MetadataRequest([]), 12).brokers, key=lambda b: b.port)
-        assert first.host == second.host == "127.0.0.1"
-        # Other programs may have some of the ports.
-        assert port < first.port < second.port <= port + PORTS_TRIED
-    with Tap(broker.bootstrap_servers, host="::1") as tap, RawClient("::1", tap._tap.port) as client:
-        assert tap.bootstrap_servers == f"[::1]:{tap._tap.port}"
-        [found] = client.call(MetadataRequest([]), 12).brokers
-        assert (found.host, found.port) == ("::1", tap._tap.port)
-
-
 def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker: Broker, unique: Unique) -> None:
     topic, count = unique("topic"), 150
     broker.create_topic(topic)
@@ -483,20 +390,6 @@ def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, un
     ]
 
 
-def test_clients_are_given_the_host_that_the_tap_advertises() -> None:
-    with Broker(brokers=2) as nodes:
-        process, address = start_tap("--bootstrap", nodes.bootstrap_servers, "--advertise", "localhost")
-        with process:
-            with connect(address) as client:
-                found = client.call(MetadataRequest([]), 12).brokers
-            assert {broker.host for broker in found} == {"localhost"}
-            ports = {broker.port for broker in found}
-            assert len(ports) == 2
-            assert not ports & {nodes.port, nodes.port + 1}
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=TIMEOUT_S)
-
-
 def test_the_command_writes_json_lines_to_a_file_with_tls_for_clients(
     broker: Broker, tmp_path: Path, unique: Unique
 ) -> None:
@@ -530,18 +423,6 @@ def test_the_command_ends_when_the_reader_of_its_lines_has_gone(broker: Broker, 
         assert process.wait(TIMEOUT_S) == 141
 
 
-def test_lines_that_are_not_read_hold_no_client_up(broker: Broker, unique: Unique) -> None:
-    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
-    with process:
-        with connect(address) as client:
-            for _ in range(600):  # More than twice what a pipe takes.
-                client.call(InitProducerIdRequest(unique("txn"), 60_000, -1, -1), 4)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT_S) == 0
-        assert process.stdout is not None
-        assert len(process.stdout.read().splitlines()) >= 100
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -563,28 +444,3 @@ def test_a_mistake_in_the_command_is_explained(
     err = capsys.readouterr().err
     assert said in err
     assert "hint: " in err
-
-
-# --- memory ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.engines
-def test_memory_stays_flat_while_hundreds_of_megabytes_pass(broker: Broker, unique: Unique) -> None:
-    topic = unique("topic")
-    broker.create_topic(topic, configs={"max.message.bytes": 10_000_000, "retention.bytes": 0})
-    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
-    with process:
-        host, _, port = address.rpartition(":")
-        with RawClient(host, int(port)) as client:
-            request = produce(topic, 8_000_000)
-            for _ in range(3):
-                client.call(request, 9)
-                client.call(fetch(topic), 12)
-            before = psutil.Process(process.pid).memory_info().rss
-            for _ in range(20):
-                assert client.call(request, 9).responses[0].partition_responses[0].error_code == 0
-                assert client.call(fetch(topic), 12).responses[0].partitions[0].error_code == 0
-            grown = psutil.Process(process.pid).memory_info().rss - before
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=TIMEOUT_S)
-    assert grown < 16_000_000
