@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.cli.demo import stopped_once
 from fencepost.demo.brew import play_brew
 from fencepost.demo.isolation import BEFORE, BEHIND, SETTINGS, play_isolation
-from fencepost.demo.read import play_read
 from fencepost.demo.report import DemoFailed
 from fencepost.demo.topics import TOPICS, Topics
 from fencepost.protocol.messages import EndTxnRequest, EndTxnResponse, ListOffsetsRequest
@@ -50,39 +48,6 @@ def test_brew_counts_what_each_reader_sees() -> None:
     assert [row["markers"] for row in document["sections"][0]["table"]] == [20, 20, 20]
 
 
-@pytest.mark.parametrize(("probability", "commits"), [("0", 0), ("1", 5)])
-def test_brew_with_a_loaded_coin(probability: str, commits: int) -> None:
-    document = play("brew", "--attempts", "5", "--commit-prob", probability)
-    assert document["commits"] == commits
-    assert checks(document)[0] == (commits * 3, commits * 3)
-
-
-def test_brew_tells_progress_on_stderr_and_the_story_on_stdout() -> None:
-    done = run_fencepost("demo", "brew", "--attempts", "3", "--seed", "7")
-    assert done.returncode == 0
-    assert [line[:5] for line in done.stderr.splitlines()] == ["[1/3]", "[2/3]", "[3/3]"]
-    assert done.stdout.splitlines()[-1] == "all 4 checks hold"
-    assert "--seed 7" in done.stdout
-    # A pipe gets plain text, without the terminal's colours and boxes.
-    assert "\x1b" not in done.stdout
-
-
-def test_brew_works_on_topics_with_data_and_several_partitions() -> None:
-    with Broker() as broker:
-        servers = broker.bootstrap_servers
-        producer = Producer({"bootstrap.servers": servers})
-        for topic in TOPICS:
-            producer.produce(topic, "not of this run")
-        assert producer.flush(20) == 0
-        play("brew", "--attempts", "5", "--bootstrap", servers, "--seed", "1")
-        grown = [NewPartitions(topic, 3) for topic in TOPICS[:2]]
-        admin = AdminClient({"bootstrap.servers": servers})
-        for done in admin.create_partitions(grown).values():
-            done.result(20)
-        document = play("brew", "--attempts", "10", "--bootstrap", servers, "--seed", "1")
-        assert checks(document)[2:] == [(30, 30), (60, 60)]
-
-
 def test_brew_notices_a_record_that_should_not_be_there() -> None:
     with Broker() as broker:
         intruder = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -111,10 +76,6 @@ def test_a_crash_without_transactions_doubles_the_payment_and_with_them_does_not
         ([1, 1, 1], [1, 1, 1]),
         ([2, 2, 1], [2, 2, 1]),
     ]
-
-
-def test_a_crash_with_transactions_alone() -> None:
-    assert len(play("brew", "--crash")["sections"]) == 1
 
 
 def test_recovery_finishes_what_was_decided() -> None:
@@ -263,23 +224,6 @@ def test_read_says_who_holds_it_and_shows_what_is_not_text() -> None:
         assert (record["key"], record["value"]) == ("\ufffd", "\ufffd\0")
 
 
-def test_read_does_not_take_a_record_that_was_just_written_for_one_that_waits() -> None:
-    with Broker() as broker, Proxy(broker.bootstrap_servers) as proxy:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-
-        def write(_: object) -> None:
-            producer.produce("orders", "without a transaction")
-            assert producer.flush(20) == 0
-
-        write(None)
-        # The demo asks for the end, its consumer for the beginning, and the demo for the end and the LSO.
-        for meanwhile in (lambda _: None, lambda _: None, write):
-            proxy.change_reply(ListOffsetsRequest, meanwhile)
-        report = play_read(proxy.bootstrap_servers, ["orders"], True, 1, 0.5, lambda _: None)
-        assert proxy.unsprung == 0
-        assert report.sections[0].sentences == ["1 records, read_committed."]
-
-
 def test_read_needs_a_cluster_and_topics_that_are_there() -> None:
     done = run_fencepost("demo", "read", "orders")
     assert done.returncode == 2
@@ -333,46 +277,6 @@ def read_until(process: subprocess.Popen[str], moment: str) -> None:
     assert process.stderr is not None
     while moment not in (line := process.stderr.readline()):
         assert line, "the demo ended before it came to this"
-
-
-@pytest.mark.parametrize(
-    ("demo", "moment", "end"),
-    [
-        (["isolation", "--timeout", "1m"], "a transaction is open", signal.SIGTERM),
-        (["brew", "--attempts", "9999"], "[   3/", signal.SIGHUP),
-    ],
-    ids=["isolation-SIGTERM", "brew-SIGHUP"],
-)
-def test_a_demo_that_a_signal_ends_cleans_up_too(
-    demo: list[str], moment: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`timeout` sends the one, a terminal that is closed the other."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with start_fencepost("demo", *demo) as process:
-        read_until(process, moment)
-        assert list(tmp_path.iterdir()) != []
-        process.send_signal(end)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 130, errors
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_signal_during_a_callback_of_the_client_ends_the_demo_like_any_other() -> None:
-    """confluent-kafka makes a SystemError of it."""
-
-    def call_back() -> None:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except KeyboardInterrupt:
-            raise SystemError("returned a result with an exception set") from None
-
-    with pytest.raises(KeyboardInterrupt), stopped_once():
-        call_back()
-
-
-def test_an_error_without_a_signal_stays_an_error() -> None:
-    with pytest.raises(SystemError), stopped_once():
-        raise SystemError
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:

@@ -6,20 +6,14 @@ cluster finds it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from fencepost.diagnose.collect import state_log
-from fencepost.diagnose.collect.transactions import ENTRIES_FOR_A_STORY
-from fencepost.testing import Broker
-from tests.examples import Identity, hang, hang_offset, write_unknown
+from tests.examples import hang, hang_offset
 from tests.readers.reading import TIMEOUT_S, read_all
-from tests.txn_tools import BOTH, SETTINGS, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
-
-DAY_MS = 86_400_000
+from tests.txn_tools import BOTH, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -83,64 +77,6 @@ def test_the_commands_lead_from_the_alarm_to_the_cure(
     assert read_all(servers, [topic]) == []
 
 
-def test_what_an_earlier_producer_of_the_id_left_is_no_all_clear_after_a_thousand_commits(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The id expired and got a new producer id; the records with the old one are too far back to be read."""
-    monkeypatch.setattr(state_log, "FIRST_WINDOW", 8)
-    with Broker(settings=SETTINGS) as broker:
-        run = runner(broker.bootstrap_servers, capsys, monkeypatch)
-        create_topic(broker.bootstrap_servers, "audit")
-        hang(broker.bootstrap_servers, "audit", "audit-1")
-        broker.advance_clock(8 * DAY_MS)
-        deadline = time.monotonic() + TIMEOUT_S
-        while run("txn", "describe", "audit-1").exit_code == 0:
-            assert time.monotonic() < deadline, "the id expires"
-        producer = producer_of(broker.bootstrap_servers, "audit-1")
-        for _ in range(ENTRIES_FOR_A_STORY // 2):
-            write(producer, "audit", "an order", partitions=(1,))
-            producer.commit_transaction(TIMEOUT_S)
-        explained = run("txn", "explain", "audit-1")
-        assert explained.exit_code == 1, "this is no all-clear"
-        assert "blocks no reader" not in explained.out
-        assert "nothing to do" not in explained.out
-        assert "hang on audit-0 (producer 0)" in explained.out
-        assert "fencepost txn hanging" in explained.out
-
-
-def test_what_hangs_under_no_known_id_is_no_all_clear_for_any_id(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str]
-) -> None:
-    transactional_id = unique("auditor")
-    producer = producer_of(servers, transactional_id)
-    write(producer, topic, "an order", partitions=(1,))
-    producer.commit_transaction(TIMEOUT_S)
-    while run("txn", "describe", transactional_id, "--json").document["state"] != "CompleteCommit":
-        pass  # Apache Kafka answers before the markers are written.
-    stranger = Identity(4_711_000_000, 0)
-    write_unknown(servers, topic, transactional_id, stranger)
-    where = f"hang on {topic}-0 (producer {stranger.producer_id})"
-    explained = run("txn", "explain", transactional_id)
-    assert explained.exit_code == 1
-    assert where in explained.out
-    assert "nothing to do" not in explained.out
-    assert where in explained.err
-    assert "fencing" not in explained.err, "nothing was fenced"
-    assert run("txn", "explain", transactional_id, "--json").document["cause"] == "hanging_nameless"
-    asked = run("txn", "fence", transactional_id)
-    assert asked.exit_code == 2, "there is no terminal to confirm it"
-    assert where in asked.err
-    fenced = run("txn", "fence", transactional_id, "--yes")
-    assert fenced.exit_code == 1
-    assert "is fenced" in fenced.out
-    assert where in fenced.err
-    assert "fencing does not end them" in fenced.err
-    assert "`fencepost txn hanging`" in fenced.err
-    arguments = ["--topic", topic, "--partition", "0", "--producer-id", str(stranger.producer_id)]
-    assert run("txn", "abort", *arguments, "--yes").exit_code == 0
-    assert run("txn", "explain", transactional_id).exit_code == 0
-
-
 def test_before_it_fences_it_says_that_this_does_not_help(
     servers: str, run: Run, topic: str, unique: Callable[[str], str]
 ) -> None:
@@ -192,55 +128,6 @@ def test_an_open_transaction_and_its_groups_are_counted_alike_by_lso_and_explain
     assert run("txn", "abort", transactional_id, "--yes").exit_code == 0
 
 
-def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str], request: pytest.FixtureRequest
-) -> None:
-    transactional_id = unique("shared")
-    for client_id in ("blue", "green", "blue", "green"):
-        write(producer_of(servers, transactional_id, client_id=client_id), topic, client_id, partitions=(0,))
-    document = run("txn", "explain", transactional_id, "--json").document
-    assert document["causes"] == ["duel", "open"]
-    advice = document["actions"][0]["advice"]
-    if "apache" in request.node.name:
-        assert "find the processes that use this transactional.id" in advice, "it does not remember requests"
-        assert "--entity-type broker-loggers --entity-name 1 " in document["actions"][1]["command"]
-    else:
-        assert "leave the id to one of these clients and stop the other" in advice
-        assert "client `green` at 127.0.0.1" in advice
-        assert "client `blue` at 127.0.0.1" in advice
-    assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
-
-
-def test_the_printed_commands_can_be_pasted_where_no_environment_names_the_cluster(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FENCEPOST_BOOTSTRAP")
-    named = ("--bootstrap", servers)
-    producer_id, _ = hang(servers, topic, unique("auditor"))
-    cure = f"fencepost txn abort --topic {topic} --partition 0 --producer-id {producer_id} --bootstrap {servers}"
-    alarm = run("txn", "lso", topic, "--max-age", "1ms", *named)
-    assert cure in alarm.out
-    assert cure in alarm.err
-    for command in (("txn", "hanging"), ("doctor", "--max-age", "1ms")):
-        assert cure in run(*command, *named).out
-        assert cure in run(*command, "--json", *named).out.replace('"', "")
-    unknown = run("txn", "describe", unique("unknown"), *named)
-    assert f"`fencepost txn list --bootstrap {servers}` lists all ids" in unknown.err
-    assert run(*cure.split()[1:], "--yes").exit_code == 0
-
-
-def test_an_operator_who_fences_again_and_again_is_no_duel(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str]
-) -> None:
-    transactional_id = unique("fenced")
-    for _ in range(3):
-        write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
-        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
-    assert "duel" not in run("txn", "explain", transactional_id, "--json").document["causes"]
-    steps = run("txn", "history", transactional_id, "--json").document["transitions"]
-    assert ["operator fenced" in step["what"] for step in steps if step["state"] == "Empty"] == [False, True] * 3
-
-
 # --- consumer groups --------------------------------------------------------------------------------------
 
 
@@ -282,37 +169,6 @@ def test_a_group_that_waits_is_shown_with_its_member_its_lags_and_what_it_waits_
         assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
         listed = {row["group_id"]: row for row in run("group", "list", "--json").document["groups"]}
         assert listed[group_id]["waiting_count"] == 0
-    finally:
-        consumer.close()
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_without_a_committed_offset_is_named_by_every_command(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str], protocol: str
-) -> None:
-    transactional_id, group_id = unique("stuck"), unique("newcomers")
-    write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
-    settings = {"bootstrap.servers": servers, "group.id": group_id, "log_level": 0, "group.protocol": protocol}
-    consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
-    try:
-        consumer.subscribe([topic])
-        deadline = time.monotonic() + TIMEOUT_S
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            assert consumer.poll(0.1) is None, "its records are not committed"
-        here, _ = run("group", "describe", group_id, "--json").document["partitions"]
-        assert (here["is_waiting"], here["waits_for"]["transactional_id"]) == (True, transactional_id)
-        listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
-        assert (listed[group_id]["waiting_count"], listed[group_id]["pending_count"]) == (1, 0)
-        assert (listed[group_id]["lag_to_high_watermark"], listed[group_id]["unknown_count"]) == (None, 1)
-        assert "unknown" in run("group", "list", "--waiting").out
-        assert group_id in [g["group_id"] for g in run("txn", "lso", topic, "--json").document["groups"]]
-        explained = run("txn", "explain", transactional_id).out
-        assert f"`{group_id}`: {topic}-0 (no committed offset)" in explained
-        findings = run("doctor", "--max-age", "1ms", "--json").document["findings"]
-        assert group_id in [group for finding in findings for group in finding["groups"]]
-        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
-        assert group_id not in run("group", "list", "--waiting").out
     finally:
         consumer.close()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from fencepost.cli import fencepost
 from fencepost.cli.options import WITHOUT_EFFECT
@@ -22,8 +20,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
-from fencepost.protocol.messages import ListOffsetsRequest
-from tests.command_line import run_fencepost, start_fencepost
+from tests.command_line import start_fencepost
 from tests.engines.java import run_java
 from tests.examples import (
     FOLDER,
@@ -39,7 +36,6 @@ from tests.examples import (
 )
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import BOTH, Run, cluster, create_topic, producer_of, runner, write
-from tests.wire.proxy import Proxy
 
 JAVA = Path(__file__).parent / "clients" / "java"
 
@@ -153,86 +149,6 @@ def test_a_hanging_transaction_is_found_and_aborted(
 # --- one command after the other --------------------------------------------------------------------------
 
 
-def test_list_shows_what_the_filters_let_through(
-    servers: str, run: Run, topic: str, stuck: tuple[str, Producer], unique: Callable[[str], str]
-) -> None:
-    transactional_id, _ = stuck
-    idle = unique("idle")
-    done = producer_of(servers, idle)
-    write(done, topic, "an order", partitions=(1,))
-    done.commit_transaction(TIMEOUT_S)
-
-    def listed(*filters: str) -> dict[str, Any]:
-        result = run("list", "--json", *filters)
-        assert result.exit_code == 0, result.err
-        return {t["transactional_id"]: t for t in result.document["transactions"]}
-
-    await_markers(run, [idle])
-    everything = listed()
-    open_ = everything[transactional_id]
-    assert (open_["state"], open_["partition_count"], open_["timeout_ms"]) == ("Ongoing", 2, 600_000)
-    assert 0 <= open_["timeout_share"] < 1
-    assert everything[idle]["age_ms"] is None
-    assert idle not in listed("--state", "ongoing")
-    assert set(listed("--producer-id", str(open_["producer_id"]))) == {transactional_id}
-    assert set(listed("--id", f"{idle[:3]}.*|nothing")) >= {idle}
-    assert transactional_id not in listed("--longer-than", "1d")
-    assert transactional_id in listed("--longer-than", "0ms", "--state", "Ongoing")
-    assert idle not in listed("--idle", "1d")
-    used = listed("--idle", "0ms")
-    assert transactional_id not in used
-    assert used[idle]["idle_ms"] >= 0
-
-
-def test_describe_shows_every_field(run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
-    transactional_id, _ = stuck
-    described = run("describe", transactional_id, "--json").document
-    assert described["state"] == "Ongoing"
-    assert described["producer_epoch"] == 0
-    assert described["timeout_ms"] == 600_000
-    assert described["coordinator"] == 1
-    assert described["age_ms"] >= 0
-    assert described["start_ms"] == described["updated_ms"] or described["start_ms"] < described["updated_ms"]
-    assert described["client_transaction_version"] in (0, 1), "librdkafka has TV1"
-    assert [(p["topic"], p["partition"], p["txn_start_offset"]) for p in described["partitions"]] == [
-        (topic, 0, 0),
-        (topic, 1, 0),
-    ]
-    assert "10 m" in run("describe", transactional_id).out
-
-
-def test_history_shows_every_step_and_its_cause(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str]
-) -> None:
-    transactional_id = unique("told")
-    producer = producer_of(servers, transactional_id)
-    write(producer, topic, "committed", partitions=(0,))
-    producer.commit_transaction(TIMEOUT_S)
-    write(producer, topic, "aborted", partitions=(0,))
-    producer.abort_transaction(TIMEOUT_S)
-    write(producer, topic, "left open", partitions=(0,))
-    producer_of(servers, transactional_id)
-
-    result = run("history", transactional_id, "--json")
-    steps = result.document["transitions"]
-    assert [step["state"] for step in steps] == [
-        *("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
-        *("Ongoing", "PrepareAbort", "CompleteAbort"),
-        *("Ongoing", "PrepareAbort", "CompleteAbort", "Empty"),
-    ]
-    assert steps[1]["partitions"] == [{"topic": topic, "partition": 0}]
-    assert "by its client" in steps[5]["what"]
-    assert "by its coordinator, because a new producer registered the id" in steps[8]["what"]
-    assert [step["producer_epoch"] for step in steps[-2:]] == [1, 2]
-    # The cause of a step depends on those before it, which --last leaves out.
-    assert run("history", transactional_id, "--last", "2", "--json").document["transitions"] == steps[-2:]
-    assert run("history", transactional_id, "--last", "99", "--json").document["transitions"] == steps
-    assert run("history", transactional_id, "--last", "0").exit_code == 2
-    explained = run("explain", transactional_id).out
-    assert "was decided by its coordinator, because a new producer registered the id" in explained
-    assert "two processes use this transactional.id" in explained
-
-
 def test_the_last_requests_show_which_client_fenced_which(
     servers: str, run: Run, topic: str, unique: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:
@@ -265,75 +181,6 @@ def test_the_last_requests_show_which_client_fenced_which(
     assert few["rpcs"] == result.document["rpcs"][-2:]
     assert len(few["transitions"]) == 2
     assert "The last request for it was EndTxn" in run("explain", transactional_id).out
-
-
-def test_explain_knows_a_timeout(servers: str, run: Run, topic: str, unique: Callable[[str], str]) -> None:
-    transactional_id = unique("slow")
-    write(producer_of(servers, transactional_id, timeout_ms=1000), topic, "too slow", partitions=(0,))
-    deadline = time.monotonic() + 2 * TIMEOUT_S
-    while (state := run("describe", transactional_id, "--json").document["state"]) != "CompleteAbort":
-        assert time.monotonic() < deadline, f"still {state}"
-        time.sleep(0.2)
-    explained = run("explain", transactional_id).out
-    assert "by its coordinator, because it was open for longer than its timeout" in explained
-    assert "transaction.timeout.ms longer" in explained
-
-
-def test_offsets_in_a_transaction_are_explained(
-    servers: str, run: Run, topic: str, unique: Callable[[str], str]
-) -> None:
-    transactional_id = unique("with-offsets")
-    producer = producer_of(servers, transactional_id)
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": unique("group")})
-    write(producer, topic, "an order", partitions=(0,))
-    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 0)], consumer.consumer_group_metadata(), TIMEOUT_S)
-    consumer.close()
-    assert "UNSTABLE_OFFSET_COMMIT" in run("explain", transactional_id).out
-    pinned = {row["topic"] for row in run("lso", "--json").document["partitions"]}
-    assert {topic, "__consumer_offsets"} <= pinned
-    assert run("abort", transactional_id, "--yes", "--json").document["aborted"] is True
-
-
-def test_producers_of_a_partition_have_their_transactional_ids(
-    run: Run, topic: str, stuck: tuple[str, Producer]
-) -> None:
-    both = run("producers", topic, "--json").document["producers"]
-    assert [(p["partition"], p["transactional_id"], p["txn_start_offset"]) for p in both] == [
-        (0, stuck[0], 0),
-        (1, stuck[0], 0),
-    ]
-    assert len(run("producers", f"{topic}:1", "--json").document["producers"]) == 1
-    missing = run("producers", f"{topic}:9")
-    assert missing.exit_code == 1
-    assert "the topic has 2 partitions" in missing.err
-
-
-def test_lso_has_an_exit_code_for_monitoring(run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
-    late = run("lso", topic, "--max-age", "1ms")
-    assert late.exit_code == 1
-    assert f"readers wait for `{stuck[0]}`" in late.err
-    assert f"fencepost txn explain {stuck[0]}" in late.err
-    assert run("lso", topic, "--max-age", "1d").exit_code == 0
-    missing = run("lso", topic[:-1] + "x")
-    assert missing.exit_code == 1, "the cluster has answered"
-    assert "did you mean" in missing.err
-
-
-def test_lso_does_not_take_a_record_that_was_just_written_for_one_that_waits(
-    servers: str, run: Run, topic: str
-) -> None:
-    producer = Producer({"bootstrap.servers": servers})
-
-    def write_meanwhile(_: object) -> None:
-        producer.produce(topic, "without a transaction", partition=0)
-        assert producer.flush(TIMEOUT_S) == 0
-
-    with Proxy(servers) as proxy:
-        proxy.change_reply(ListOffsetsRequest, write_meanwhile)
-        shown = run("lso", topic, "--json", "--bootstrap", proxy.bootstrap_servers).document
-        assert proxy.unsprung == 0
-    assert shown["waiting_count"] == 0
-    assert [(row["last_stable_offset"], row["high_watermark"]) for row in shown["partitions"]] == [(1, 1), (0, 0)]
 
 
 def test_an_id_that_does_not_exist_is_not_created(run: Run, stuck: tuple[str, Producer]) -> None:
@@ -378,17 +225,6 @@ def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple
             assert process.wait(TIMEOUT_S) == 0
         finally:
             process.kill()
-
-
-def test_watch_ends_when_readers_wait_for_too_long_and_each_look_has_its_time(
-    servers: str, topic: str, stuck: tuple[str, Producer]
-) -> None:
-    arguments = ["lso", topic, "--watch", "--every", "100ms", "--max-age", "1s", "--bootstrap", servers]
-    done = run_fencepost("txn", *arguments)
-    assert done.returncode == 1
-    assert f"readers wait for `{stuck[0]}`" in done.stderr
-    looks = done.stdout.rstrip().split("\n\n20")
-    assert all(re.match(r"(20)?\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z\nPARTITION", look) for look in looks), done.stdout
 
 
 def test_the_settings_of_the_client_come_from_a_file(
