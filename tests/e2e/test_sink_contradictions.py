@@ -114,63 +114,6 @@ def test_an_adopting_query_that_starts_from_the_beginning_is_refused_and_the_hin
     assert values(broker) == ["a", "b", "c"]
 
 
-def test_a_lost_query_whose_partitions_do_not_fit_into_a_note_is_compared_by_its_digest(
-    broker: Broker, query: Query, tmp_path: Path
-) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fencepost.spark.driver.owner.with_ends", lambda note, _: note)
-        run_once(broker, query, 0, ["a"])
-    with pytest.raises(BatchRefused, match=r"its digest .* is not that of this start"):
-        run_once(broker, Query(tmp_path / "anew"), 0, ["a"], adopt=query.query_id)
-    assert run_once(broker, Query(tmp_path / "right", start=1), 0, ["b"], adopt=query.query_id) == "committed"
-    assert values(broker) == ["a", "b"]
-
-
-def test_a_lost_query_whose_note_has_no_offsets_is_compared_by_its_group(
-    broker: Broker, query: Query, tmp_path: Path
-) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fencepost.spark.driver.owner.with_ends", lambda note, _: note)
-        run_once(broker, query, 0, ["a"], group_id="lag")
-    with pytest.raises(BatchRefused, match="would be written twice") as refused:
-        run_once(broker, Query(tmp_path / "anew"), 0, ["a"], adopt=query.query_id, group_id="lag")
-    assert """.option("startingOffsets", '{"in": {"0": 1}}')""" in str(refused.value)
-    assert values(broker) == ["a"]
-
-
-@pytest.mark.parametrize("settings", [{}, {"group_id": "lag"}], ids=str)
-def test_a_lost_query_with_two_sources_at_different_offsets_of_one_partition_is_not_continued_at_the_lower_one(
-    broker: Broker, query: Query, tmp_path: Path, settings: dict[str, str]
-) -> None:
-    """Such as the union of two reads of a topic, each of which is planned at its own moment."""
-    plan_twice(query, [0, 0], [5, 3])
-    run_once(broker, query, 0, ["0-4 of the first source", "0-2 of the second"], **settings)
-    for starts in ([0, 0], [3, 3], [5, 5]):
-        anew = Query(tmp_path / f"from {starts[0]}")
-        plan_twice(anew, starts, [6, 6])
-        with pytest.raises(BatchRefused) as refused:
-            run_once(broker, anew, 0, ["again"], **settings)
-        assert '"startingOffsets"' not in str(refused.value)
-        with pytest.raises(BatchRefused, match="has no offsets that fit all sources"):
-            run_once(broker, anew, 0, ["again"], adopt=query.query_id, **settings)
-    right = Query(tmp_path / "right")
-    plan_twice(right, [5, 3], [6, 6])
-    assert run_once(broker, right, 0, ["5 of the first", "3-5 of the second"], adopt=query.query_id) == "committed"
-    assert "again" not in values(broker)
-
-
-def plan_twice(query: Query, starts: list[int], ends: list[int]) -> None:
-    """Micro-batch 0 of a query that reads the topic in two sources."""
-    query.age(0, 0)
-    offsets = query.checkpoint / "offsets" / "0"
-    metadata = offsets.read_text().split("\n")[1]
-    offsets.write_text("\n".join(["v1", metadata, *(json.dumps({"in": {"0": end}}) for end in ends)]))
-    for source, start in enumerate(starts):
-        folder = query.checkpoint / "sources" / str(source)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "0").write_text(f"\0v1\n{json.dumps({'in': {'0': start}})}")
-
-
 def test_an_adopting_query_that_reads_files_runs_only_if_the_user_says_so(
     broker: Broker, query: Query, tmp_path: Path
 ) -> None:
@@ -280,65 +223,6 @@ def test_a_checkpoint_that_was_set_back_does_not_let_the_transactional_id_change
     assert values(broker) == ["a", "b", "c"]
 
 
-def test_a_checkpoint_that_was_copied_after_a_failure_and_set_back_does_not_let_the_transactional_id_change(
-    broker: Broker, query: Query, tmp_path: Path
-) -> None:
-    """The copy remembers that nothing was left behind, which was true then."""
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with pytest.raises(ValueError, match="the first call fails"):
-        query.run(sink, 0, ["a"], Flaky())
-    sink.close()
-    shutil.copytree(query.checkpoint, tmp_path / "copy")
-    run_once(broker, query, 0, ["a"])
-    shutil.rmtree(query.checkpoint)
-    (tmp_path / "copy").rename(query.checkpoint)
-    with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
-        run_once(broker, query, 0, ["a"], transactional_id="changed")
-    assert values(broker) == ["a"]
-
-
-def test_a_micro_batch_that_failed_while_it_was_skipped_does_not_let_the_transactional_id_change(
-    broker: Broker, query: Query
-) -> None:
-    (query.checkpoint / "state").mkdir()
-    run_once(broker, query, 0, ["a"])
-    with pytest.raises(AttributeError, match="write"):  # For the state store; without Spark there is none.
-        run_once(broker, query, 0, ["a"])
-    with pytest.raises(BatchRefused, match=r"but this run has transactional\.id changed"):
-        run_once(broker, query, 0, ["a"], transactional_id="changed")
-    assert values(broker) == ["a"]
-
-
-def test_a_function_with_two_sinks_goes_on_after_a_crash_and_a_failure(broker: Broker, query: Query) -> None:
-    """As for two clusters. Each sink is exactly once by itself."""
-
-    def run_both(batch_id: int, write: Callable[[Any, BatchTransaction], object] | None = None) -> None:
-        running = query.elsewhere()
-        first, second = (sink_of(broker.bootstrap_servers, query.checkpoint, transactional_id=id_) for id_ in "12")
-        try:
-            running.run(first, batch_id, [f"{batch_id} first"])
-            running.run(second, batch_id, [f"{batch_id} second"], write)
-        finally:
-            first.close()
-            second.close()
-
-    run_both(0)
-    with pytest.raises(ValueError, match="the first call fails"):
-        run_both(1, Flaky())
-    run_both(1)
-    query.age(2, 0)  # Spark has planned it, and then the driver was killed.
-    run_both(2)
-    run_both(2)
-    assert values(broker) == [f"{batch_id} {name}" for batch_id in range(3) for name in ("first", "second")]
-
-
-def test_a_damaged_memory_of_the_transactional_id_is_refused(broker: Broker, query: Query) -> None:
-    run_once(broker, query, 0, ["a"])
-    (query.checkpoint / "fencepost").write_text("{")
-    with pytest.raises(SinkError, match="expected transactional"):
-        run_once(broker, query, 1, ["b"])
-
-
 # --- a function that catches the sink's exceptions ------------------------------------------------------------------
 
 
@@ -384,34 +268,6 @@ def test_a_query_with_state_does_not_try_a_failed_micro_batch_again(broker: Brok
     assert values(broker) == ["a"]
 
 
-def test_no_micro_batch_is_written_after_one_whose_failure_was_caught(broker: Broker, query: Query) -> None:
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    try:
-        with pytest.raises(ValueError, match="the first call fails"):
-            query.run(sink, 0, ["a"], Flaky())
-        for batch_id in (1, 2):
-            with pytest.raises(SinkError, match=r"micro-batch 0 failed .ValueError: the first call fails"):
-                query.run(sink, batch_id, ["b"])
-    finally:
-        sink.close()
-    assert values(broker) == []
-
-
-def test_a_later_run_does_not_go_on_after_a_failure_that_was_caught_either(broker: Broker, query: Query) -> None:
-    """A job that a scheduler starts runs one micro-batch each time."""
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with pytest.raises(ValueError, match="the first call fails"):
-        query.run(sink, 0, ["a"], Flaky())
-    sink.close()
-    for id_ in (TRANSACTIONAL_ID, TRANSACTIONAL_ID, "changed"):  # Neither the refusal nor another id is a way out.
-        with pytest.raises(BatchRefused, match="micro-batch 0 failed in an earlier run"):
-            run_once(broker, query, 1, ["b"], transactional_id=id_)
-    (query.checkpoint / "offsets" / "1").unlink()
-    assert run_once(broker, query, 0, ["a"]) == "committed"
-    assert run_once(broker, query, 1, ["b"]) == "committed"
-    assert values(broker) == ["a", "b"]
-
-
 def test_a_driver_that_goes_on_after_it_was_fenced_tells_the_next_run(broker: Broker, query: Query) -> None:
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     query.run(sink, 0, ["a"])
@@ -430,37 +286,6 @@ def test_a_driver_that_goes_on_after_it_was_fenced_tells_the_next_run(broker: Br
     assert values(broker) == ["a"]
 
 
-def test_a_run_that_ended_after_its_driver_was_fenced_tells_the_next_one(broker: Broker, query: Query) -> None:
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    query.run(sink, 0, ["a"])
-    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        TransactionOwner(client, TRANSACTIONAL_ID, 60_000)
-    with pytest.raises(SinkFenced):  # Which the function catches, and Spark takes the micro-batch for written.
-        query.run(sink, 1, ["b"])
-    sink.close()
-    with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
-        run_once(broker, query, 2, ["c"])
-    assert values(broker) == ["a"]
-
-
-def test_no_micro_batch_is_written_after_one_whose_call_came_while_the_sink_was_in_use(
-    broker: Broker, query: Query
-) -> None:
-    """By a plain write in another thread. The function catches the exception."""
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    query.run(sink, 0, ["a"])
-    with sink._alone(), pytest.raises(SinkError, match="is in the middle of another micro-batch"):
-        query.run(sink, 1, ["b"])
-    with pytest.raises(SinkError, match=r"micro-batch 1 failed .SinkError: transactional.id"):
-        query.run(sink, 2, ["c"])
-    sink.close()
-    with pytest.raises(BatchRefused, match="micro-batch 1 failed in an earlier run"):
-        run_once(broker, query, 2, ["c"])
-    (query.checkpoint / "offsets" / "2").unlink()  # As the hint says.
-    assert run_once(broker, query, 1, ["b"]) == "committed"
-    assert values(broker) == ["a", "b"]
-
-
 def test_rows_for_which_a_function_calls_the_sink_inside_its_own_micro_batch_are_not_left_out(
     broker: Broker, query: Query
 ) -> None:
@@ -475,16 +300,6 @@ def test_rows_for_which_a_function_calls_the_sink_inside_its_own_micro_batch_are
         query.run(sink, 0, ["a"], nested)
     sink.close()
     assert values(broker) == []
-
-
-def test_a_failure_that_left_nothing_behind_lets_the_transactional_id_change(broker: Broker, query: Query) -> None:
-    """As on the first day of a pipeline, when its settings are still wrong."""
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with pytest.raises(ValueError, match="the first call fails"):
-        query.run(sink, 0, ["a"], Flaky())
-    sink.close()
-    assert run_once(broker, query, 0, ["a"], transactional_id="changed") == "committed"
-    assert values(broker) == ["a"]
 
 
 async def _asynchronous(frame: Any, transaction: BatchTransaction) -> None:

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.client import KafkaClient
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.failures import BatchBroken
 from fencepost.spark.task import first_contact
-from fencepost.spark.task.first_contact import NeverReached
-from fencepost.spark.task.topics import pin
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
@@ -62,15 +59,6 @@ def test_a_task_that_reaches_no_broker_gives_up_soon_and_names_its_host_and_the_
     assert f"a task on {socket.gethostname()} has reached no broker in " in said
     assert f"cannot connect to 127.0.0.1:{closed}: Connection refused" in said
     assert said.count(HINT) == 1
-
-
-def test_a_task_whose_rows_name_the_topic_gives_up_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_contact, "FIRST_CONTACT_S", 0.5)
-    with held_ports(1) as [closed], KafkaClient({"bootstrap.servers": f"127.0.0.1:{closed}"}) as client:
-        began = time.monotonic()
-        with pytest.raises(NeverReached, match=HINT):
-            pin(client, OUTPUT)
-        assert time.monotonic() - began < 10
 
 
 def test_a_worker_that_has_reached_a_broker_once_waits_for_it(

@@ -5,11 +5,9 @@ Without Spark (`sparkless.py`), on this broker and on Apache Kafka.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from tracemalloc import get_traced_memory, start, stop
 
 import pytest
 
@@ -79,24 +77,3 @@ def test_micro_batches_go_on_when_the_cluster_changes_the_transaction_version(se
                     assert query.run(sink, done, [str(done)]) == "committed"
                     done += 1
     assert values(servers, query.topic) == [str(batch_id) for batch_id in range(done)]
-
-
-@pytest.mark.engines
-@pytest.mark.timeout(600)
-def test_the_memory_of_a_driver_does_not_grow_with_its_micro_batches(
-    broker: Broker, unique: Callable[[str], str], tmp_path: Path
-) -> None:
-    query = Query(tmp_path / "checkpoint", topic=create_topic(broker.bootstrap_servers, unique("memory"), 1))
-    used = []
-    with closing(sink_of(broker.bootstrap_servers, query.checkpoint, transactional_id=query.topic)) as sink:
-        start()
-        try:
-            for batch_id in range(3 * MANY):
-                (query.checkpoint / "offsets" / str(batch_id - 2)).unlink(missing_ok=True)
-                assert query.run(sink, batch_id, [str(batch_id)]) == "committed"
-                if batch_id % MANY == MANY - 1:
-                    gc.collect()
-                    used.append(get_traced_memory()[0])
-        finally:
-            stop()
-    assert used[2] - used[1] < MOST_GROWTH_BYTES, used

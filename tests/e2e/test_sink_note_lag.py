@@ -18,7 +18,6 @@ from fencepost.spark.driver.commit_note import note_group, token_group
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.conftest import Target
 from tests.e2e.spark.streams import create_topic, is_soon_free, values
-from tests.engines.apache_kafka import run_tool
 from tests.engines.sparkless import Query, sink_of, write_values
 
 
@@ -57,17 +56,6 @@ def test_the_groups_of_the_sink_have_no_lag_however_much_is_written(
     assert main(["group", "describe", note_group(topic), "--bootstrap", target.servers, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert [p["lag_to_high_watermark"] for p in described["partitions"]] == [0]
-
-
-def test_a_micro_batch_without_records_in_the_partition_of_the_note_leaves_no_lag_either(
-    target: Target, topic: str, tmp_path: Path
-) -> None:
-    query = Query(tmp_path / "checkpoint", topic=topic)
-    with closing(sink_of(target.servers, query.checkpoint, transactional_id=topic)) as sink:
-        for batch_id in range(12):
-            query.run(sink, batch_id, ["one record, in one partition"])
-            assert is_soon_free(target.servers, topic)
-            assert lag(target.servers, note_group(topic)) == {f"{topic}-0": 0}
 
 
 def test_the_note_of_a_token_has_no_lag_until_the_next_write_to_its_partition(
@@ -113,18 +101,3 @@ def test_a_pipeline_of_an_older_version_that_died_after_its_commit_is_continued(
     assert is_soon_free(target.servers, topic)
     assert values(target.servers, topic) == sorted([*(f"{b}-{n}" for b in range(2) for n in range(5)), "2-0"])
     assert lag(target.servers, note_group(topic)) == {f"{topic}-0": 0}
-
-
-@pytest.mark.java
-@pytest.mark.engines
-def test_kafkas_own_tool_shows_no_lag(target: Target, topic: str, tmp_path: Path) -> None:
-    query = Query(tmp_path / "checkpoint", topic=topic)
-    with closing(sink_of(target.servers, query.checkpoint, transactional_id=topic)) as sink:
-        for batch_id in range(3):
-            query.run(sink, batch_id, [f"{batch_id}-{n}" for n in range(9)])
-    assert is_soon_free(target.servers, topic)
-    shown = run_tool(
-        "kafka-consumer-groups", "--bootstrap-server", target.servers, "--describe", "--group", note_group(topic)
-    )
-    [head, row] = [line.split() for line in shown.splitlines() if line.strip() and "no active members" not in line]
-    assert dict(zip(head, row))["LAG"] == "0", shown

@@ -18,15 +18,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
-from fencepost.client import transaction
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
-from fencepost.spark.driver.attempt import Attempts, Work
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.jobs import Jobs
-from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
@@ -98,18 +95,6 @@ def test_a_micro_batch_whose_commit_was_unclear_is_not_written_again_though_its_
             query.run(sink, 1, ["b"])
         query.restart()
         assert query.run(sink, 1, ["b"]) == "skipped"
-    assert values(broker) == ["a", "b"]
-
-
-def test_a_commit_that_left_its_note_stands_whatever_else_is_in_the_group_of_notes(
-    broker: Broker, query: Query
-) -> None:
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        query.run(sink, 0, ["a"])
-        commit_offsets(client, note_group(TRANSACTIONAL_ID), {("other", 0): 5})  # As a tool that resets offsets does.
-        broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
-        assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
 
 
@@ -218,20 +203,6 @@ def raise_java(name: str, message: str | None) -> NoReturn:
     raise error
 
 
-def test_a_query_that_is_stopped_during_the_last_check_has_not_failed(
-    broker: Broker, query: Query, last_check: Callable[..., None]
-) -> None:
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    last_check(interrupted)
-    with closing(sink):
-        with pytest.raises(QueryStopped, match=r"java\.lang\.InterruptedException"):
-            query.run(sink, 0, ["a"])
-        assert values(broker) == []
-        query.restart()
-        assert query.run(sink, 0, ["a"]) == "committed"
-    assert values(broker) == ["a"]
-
-
 # --- Ctrl-C, and again ------------------------------------------------------------------------------------------
 
 
@@ -272,30 +243,6 @@ def test_a_second_ctrl_c_during_the_abort_costs_no_row_and_leaves_a_sink_that_go
     assert values(broker) == ["a", "b", "c", "d", "e"]
 
 
-def test_a_write_whose_job_ctrl_c_cancelled_is_not_run_again_though_its_tasks_were_lost_first(
-    broker: Broker, query: Query
-) -> None:
-    """At Ctrl-C PySpark cancels all jobs. With format("fencepost") another thread than the interrupted one writes."""
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    attempts: list[BatchTransaction] = []
-
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        attempts.append(transaction)
-        write_values(frame, transaction)
-        assert sink._runner is not None
-        assert sink._runner.attempts.leases is not None
-        leases = sink._runner.attempts.leases
-        leases.break_transaction("task 1 was lost after it had begun to write: its connection was lost")
-        message = "[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"
-        raise_java("org.apache.spark.SparkException", message)
-
-    with closing(sink):
-        with pytest.raises(RuntimeError, match="cancellation of all jobs"):
-            query.run(sink, 0, ["a"], write)
-        assert len(attempts) == 1
-        assert values(broker) == []
-
-
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
 
 
@@ -329,54 +276,6 @@ def test_a_driver_that_slept_in_a_batch_until_its_id_was_forgotten_does_not_writ
         query.run(sink, 0, ["a"])
         with pytest.raises((BatchRefused, SinkError)):
             query.run(sink, 1, ["b"], write)
-    assert values(broker) == ["a", "b", "c"]
-
-
-def test_a_driver_that_slept_before_its_micro_batch_decides_by_the_note_that_is_there_when_it_wakes(
-    start_broker: StartBroker, query: Query
-) -> None:
-    """TV1: the driver asks for an epoch, and gets a new producer id, because the cluster has forgotten the old one."""
-    broker = with_topics(start_broker(**FORGETFUL))
-    use_transaction_version_1(broker)
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink):
-        query.run(sink, 0, ["a"])
-        assert sink._runner is not None
-        owner = sink._runner.owner
-        begin: Callable[[], Any] = owner.begin
-
-        def sleepy() -> Any:
-            take_over_and_be_forgotten(broker, query)
-            return begin()
-
-        owner.begin = sleepy  # type: ignore[method-assign]
-        with pytest.raises(BatchRefused, match="Kafka has micro-batch 2 of this query"):
-            query.run(sink, 1, ["b"])
-    assert values(broker) == ["a", "b", "c"]
-
-
-def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: StartBroker, query: Query) -> None:
-    broker = with_topics(start_broker(**FORGETFUL))
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink):
-        query.run(sink, 0, ["a"])
-        broker.advance_clock(2 * HOUR_MS)
-        assert query.run(sink, 1, ["b"]) == "committed"
-    assert values(broker) == ["a", "b"]
-
-
-def test_a_query_with_state_goes_on_after_a_rest_in_which_its_id_was_forgotten(
-    start_broker: StartBroker, query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A micro-batch with state has one attempt."""
-    monkeypatch.setattr(transaction, "REST_S", 0.0)
-    broker = with_topics(start_broker(**FORGETFUL))
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint, max_attempts=1)
-    with closing(sink):
-        query.run(sink, 0, ["a"])
-        broker.advance_clock(2 * HOUR_MS)
-        assert query.run(sink, 1, ["b"]) == "committed"
-        assert query.run(sink, 2, ["c"]) == "committed"
     assert values(broker) == ["a", "b", "c"]
 
 
@@ -460,21 +359,6 @@ def test_a_micro_batch_whose_commit_cannot_be_looked_up_is_left_to_the_next_star
     assert values(broker) == ["a"]
 
 
-def test_a_token_whose_transaction_was_aborted_is_not_used_up(broker: Broker, jobs: Callable[..., int]) -> None:
-    broker.faults.inject_error("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=1)
-    with pytest.raises(ClientError):
-        jobs(["a"])
-    assert values(broker) == []
-    assert jobs(["a"]) == 1
-    assert values(broker) == ["a"]
-
-
-def test_an_empty_frame_uses_its_token_up(broker: Broker, jobs: Callable[..., int]) -> None:
-    assert jobs([]) == 0
-    assert jobs(["late"]) == 0
-    assert values(broker) == []
-
-
 def test_a_stop_in_the_middle_of_a_plain_frame_is_no_failure_and_leaves_its_token_unused(
     broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,70 +386,7 @@ def test_a_stop_in_the_middle_of_a_plain_frame_is_no_failure_and_leaves_its_toke
     assert values(broker) == ["a"]
 
 
-def test_a_broken_frame_says_why_it_broke_though_what_spark_keeps_of_it_cannot_be_removed(
-    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def write(transaction: BatchTransaction, frame: Any, topic: str | None = None) -> None:
-        raise BatchBroken("an executor died")
-
-    def forget(attempts: Attempts, work: Work, broken: BatchBroken) -> None:
-        raise SinkError("Spark cannot compute the frame anew")
-
-    monkeypatch.setattr(BatchTransaction, "write", write)
-    monkeypatch.setattr(Attempts, "forget", forget)
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint, max_attempts=1)
-    with closing(sink), pytest.raises(BatchBroken, match=r"^an executor died$"):
-        sink.write(query.frame(["a"]))
-    assert "may still be used if the frame is written again: Spark cannot compute the frame anew" in caplog.text
-
-
-@pytest.mark.parametrize("minutes", [None, 1439, 1440])
-def test_the_first_token_of_a_sink_comes_with_a_warning_if_its_note_may_expire_within_a_day(
-    start_broker: StartBroker,
-    query: Query,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    minutes: int | None,
-) -> None:
-    broker = with_topics(start_broker(offsets_retention_minutes=str(minutes or 10_080)))
-    if minutes is None:
-        broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
-    monkeypatch.setattr(
-        BatchTransaction, "write", lambda transaction, frame, topic=None: write_values(frame, transaction)
-    )
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink):
-        sink.write(query.frame(["without a token"]))
-        assert "started again after that" not in caplog.text
-        for day in ("monday", "tuesday"):
-            assert sink.write(query.frame([day]), token=day) == 1
-    assert caplog.text.count("started again after that") == (0 if minutes == 1440 else 1)
-
-
 # --- another checkpoint -----------------------------------------------------------------------------------------
-
-
-def test_a_scratch_checkpoint_with_an_answer_that_was_left_in_neither_fences_the_pipeline_nor_writes(
-    broker: Broker, query: Query, tmp_path: Path
-) -> None:
-    scratch = Query(tmp_path / "scratch", start=2)  # Where production will have ended.
-    left_in: Any = True
-    production = sink_of(broker.bootstrap_servers, query.checkpoint, adopt="a query of last year")
-    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
-    with closing(production):
-        query.run(production, 0, ["a"])
-        for adopt in (left_in, "a query of last year"):
-            mistaken = sink_of(elsewhere, scratch.checkpoint, adopt=adopt)
-            with closing(mistaken), pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
-                scratch.run(mistaken, 0, ["scratch"])
-        unnamed = sink_of(elsewhere, scratch.checkpoint, adopt=left_in, group_id="lag")
-        with pytest.raises(SinkError, match=f'hint: write adopt="{query.query_id}"'):
-            unnamed.starting_offsets(["in"])
-        assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
-    successor = sink_of(elsewhere, scratch.checkpoint, adopt=query.query_id)
-    with closing(successor):
-        assert scratch.run(successor, 0, ["c"]) == "committed"
-    assert values(broker) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("adopt", ["a query of last year", None])
@@ -622,21 +443,6 @@ def test_a_checkpoint_that_was_used_before_its_query_adopted_the_pipeline_does_n
     with closing(knowing):
         assert second.elsewhere().run(knowing, 0, ["b"]) == "committed"
     assert values(broker) == ["a", "b", "b"], "the user said so"
-
-
-def test_an_adopting_query_whose_first_micro_batches_wrote_nothing_goes_on(
-    broker: Broker, query: Query, tmp_path: Path
-) -> None:
-    """They left no note, but they moved the group."""
-    production = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
-    with closing(production):
-        query.run(production, 0, ["a"])
-    anew = Query(tmp_path / "anew", start=1)
-    successor = sink_of(broker.bootstrap_servers, anew.checkpoint, adopt=query.query_id, group_id="lag")
-    with closing(successor):
-        for batch_id, rows in enumerate(([], [], ["b"], ["c"])):
-            assert anew.run(successor, batch_id, rows) == "committed"
-    assert values(broker) == ["a", "b", "c"]
 
 
 def test_asking_for_starting_offsets_without_a_group_does_not_fence_the_pipeline(broker: Broker, query: Query) -> None:
@@ -699,24 +505,6 @@ def test_a_batch_whose_note_has_expired_is_not_written_again_though_the_broker_h
     assert values(broker) == ["a"]
 
 
-@pytest.mark.parametrize("known_by", ["the broker", "the user"])
-def test_a_new_pipeline_starts_however_briefly_the_broker_keeps_notes(
-    start_broker: StartBroker, query: Query, known_by: str
-) -> None:
-    broker = with_topics(start_broker(offsets_retention_minutes="60"))
-    told: dict[str, Any] = {}
-    if known_by == "the user":
-        broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
-        told = {"fencepost_offsets_retention_minutes": 60}
-    first = sink_of(broker.bootstrap_servers, query.checkpoint, **told)
-    with closing(first):
-        assert query.run(first, 0, ["a"]) == "committed"
-    second = sink_of(broker.bootstrap_servers, query.checkpoint, **told)
-    with closing(second):
-        assert query.run(second, 0, ["a"]) == "skipped", "the note is still there"
-    assert values(broker) == ["a"]
-
-
 def test_a_broker_that_lets_a_late_write_into_the_next_transaction_is_refused_with_its_setting(
     start_broker: StartBroker, query: Query
 ) -> None:
@@ -729,23 +517,6 @@ def test_a_broker_that_lets_a_late_write_into_the_next_transaction_is_refused_wi
     sink = sink_of(broker.bootstrap_servers, query.checkpoint, **SAYS_IT_IS_VERIFIED)
     with closing(sink), pytest.raises(ClientError, match=rf"broker \d+ has {name}=false"):
         query.run(sink, 1, ["b"])
-    assert values(broker) == ["a"]
-
-
-def test_brokers_of_version_1_that_hide_whether_they_verify_writes_need_the_word_of_the_user(
-    start_broker: StartBroker, query: Query
-) -> None:
-    name = "transaction.partition.verification.enable"
-    broker = with_topics(start_broker())
-    use_transaction_version_1(broker)
-    broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-    with closing(sink), pytest.raises(ClientError, match=f"does not show {name}"):
-        query.run(sink, 0, ["a"])
-    known: dict[str, Any] = {**SAYS_IT_IS_VERIFIED, "fencepost_offsets_retention_minutes": 10_080}
-    told = sink_of(broker.bootstrap_servers, query.checkpoint, **known)
-    with closing(told):
-        query.run(told, 0, ["a"])
     assert values(broker) == ["a"]
 
 
@@ -811,39 +582,6 @@ def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: B
     assert values(broker) == ["a", "b"]
 
 
-def test_an_attempt_that_lost_its_rows_with_its_executor_does_not_dispute_the_result_of_the_owner(
-    broker: Broker, query: Query
-) -> None:
-    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
-
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        plan = transaction._plan._replace(topic=OUTPUT, topics={OUTPUT: transaction._pin_once(OUTPUT)})
-        rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
-        result = write_rows(plan, TaskAttempt(0, 0, 1), rows, 0)
-        assert write_rows(plan, TaskAttempt(0, 0, 2), rows[:1], 1) == result  # A copy on a dying executor.
-        transaction.results.append(result)
-        transaction.input_partitions[0] = 1
-
-    with closing(sink):
-        assert query.run(sink, 0, ["a", "b"], write) == "committed"
-        assert sink.recent_progress[-1].attempts == 1
-    assert values(broker) == ["a", "b"]
-
-
-def test_rows_that_make_more_than_a_request_may_hold_are_written(start_broker: StartBroker, query: Query) -> None:
-    """Large rows over many partitions, on a broker that accepts requests up to 20 MB."""
-    broker = with_topics(start_broker(socket_request_max_bytes=str(20_000_000)))
-    many = create_topic(broker.bootstrap_servers, "many", 60)
-    wide = Query(query.checkpoint.with_name("wide"), topic=many)
-    sink = sink_of(broker.bootstrap_servers, wide.checkpoint)
-    with closing(sink):
-        assert wide.run(sink, 0, [str(n % 10) * 50_000 for n in range(1200)]) == "committed"
-        assert sink.recent_progress[-1].records == 1200
-
-
-# --- the files of the checkpoint ----------------------------------------------------------------------------
-
-
 # --- the group of the sources -------------------------------------------------------------------------------
 
 
@@ -876,16 +614,3 @@ def test_members_of_either_protocol_keep_the_sink_out_of_their_group(broker: Bro
         query.run(sink, 0, ["a"])
     consumer.close()
     assert values(broker) == []
-
-
-def test_an_unanswered_question_for_the_cluster_of_the_sources_is_asked_again(
-    start_broker: StartBroker,
-) -> None:
-    ours, theirs = start_broker(), start_broker()
-    settings = {"bootstrap.servers": ours.bootstrap_servers}
-    with KafkaClient(settings) as client:
-        group = LagGroup("lag", client, settings, is_elsewhere=False)
-        with theirs.faults.disconnect_on("Metadata", times=1):
-            group.check_sources([theirs.bootstrap_servers])
-        with pytest.raises(SinkError, match="which is cluster"):
-            group.check_sources([theirs.bootstrap_servers])

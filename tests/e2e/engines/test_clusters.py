@@ -17,7 +17,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.commands import alter_config
 from fencepost.diagnose.doctor.cluster import STATE_TOPIC
 from tests.command_line import run_fencepost
-from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders
+from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move
 from tests.e2e.engines.runs import BATCH, ON_A_CLUSTER, Run, refunds
 from tests.e2e.spark.streams import wait_for
 from tests.engines.apache_kafka import ApacheKafka, ApacheKafkaCluster, run_line
@@ -77,19 +77,6 @@ def test_a_worker_that_dies_while_tasks_write_loses_and_doubles_nothing(
     run.assert_exactly_once()
 
 
-def test_leaders_that_move_in_a_batch_cost_no_transaction(run: Run, kafka: ApacheKafkaCluster) -> None:
-    topics = [run.pipeline.refunds, run.pipeline.audit]
-    with run.start_and_hold() as driver:
-        run.await_half_written(driver)
-        before = leaders(kafka.bootstrap_servers, topics)
-        after = move_leaders(kafka.bootstrap_servers, topics)
-        assert all(before[where] != after[where] for where in before)
-        driver.go_on()
-        driver.await_end()
-    assert run.restarts == []
-    run.assert_exactly_once()
-
-
 def test_leaders_and_coordinators_that_move_all_the_time_lose_and_double_nothing(
     run: Run, kafka: ApacheKafkaCluster
 ) -> None:
@@ -101,20 +88,6 @@ def test_leaders_and_coordinators_that_move_all_the_time_lose_and_double_nothing
             driver.await_end()
     print(f"{len(moves)} times every leader, {sum(moves)} moves in all")
     assert sum(moves) > 0
-    run.assert_exactly_once()
-
-
-def test_a_transaction_coordinator_that_dies_in_a_batch_costs_no_transaction(
-    run: Run, kafka: ApacheKafkaCluster
-) -> None:
-    with run.start_and_hold() as driver:
-        run.await_half_written(driver)
-        victim = coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id)
-        kafka.kill(victim)
-        driver.go_on()
-        driver.await_end()
-    assert coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id) != victim
-    assert run.restarts == []
     run.assert_exactly_once()
 
 

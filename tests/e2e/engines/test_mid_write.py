@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.demo.refunds.job import BATCH_DONE
 from tests.e2e.engines.holds import TASKS, TIMEOUT_S, Held, held_refunds
-from tests.e2e.engines.moves import coordinator, leaders, move_leaders
+from tests.e2e.engines.moves import coordinator, leaders
 from tests.e2e.engines.runs import BATCH
 from tests.e2e.spark.streams import wait_for
 from tests.engines.apache_kafka import ApacheKafkaCluster
@@ -164,19 +164,6 @@ def test_two_copies_of_a_task_that_write_at_the_same_time_lose_and_double_nothin
 
 
 # --- Kafka --------------------------------------------------------------------------------------------------
-
-
-def test_leaders_that_move_while_tasks_write_cost_no_transaction(held: Held, kafka: ApacheKafkaCluster) -> None:
-    held.hold()
-    with held.run.start() as driver:
-        held.await_held(driver)
-        before = leaders(kafka.bootstrap_servers, held.outputs)
-        after = move_leaders(kafka.bootstrap_servers, held.outputs)
-        assert all(before[where] != after[where] for where in before)
-        held.release()
-        driver.await_end()
-    assert held.run.restarts == []
-    held.run.assert_exactly_once()
 
 
 def test_a_leader_that_stops_cleanly_while_tasks_write_costs_no_transaction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,6 @@ class Sparks:
             self._session = _start_session()
         return self._session
 
-    def start_with(self, **conf: object) -> Any:
-        """A new session in the same JVM, with `_` in a setting's name for `.`."""
-        self.stop()
-        self._session = _start_session({name.replace("_", "."): str(value) for name, value in conf.items()})
-        return self._session
-
     def is_whole(self) -> bool:
         """Whether the driver still knows its own block manager.
 
@@ -91,7 +85,7 @@ class Sparks:
             session.stop()
 
 
-def _start_session(conf: Mapping[str, str] | None = None) -> Any:
+def _start_session() -> Any:
     from pyspark.sql import SparkSession
 
     builder = (
@@ -104,8 +98,6 @@ def _start_session(conf: Mapping[str, str] | None = None) -> Any:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", ",".join(map(str, connector_jars() or ())))
     )
-    for name, value in (conf or {}).items():
-        builder = builder.config(name, value)
     session = configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
@@ -135,13 +127,6 @@ def spark(sparks: Sparks) -> Iterator[Any]:
 def spark_to_break(sparks: Sparks) -> Iterator[Any]:
     """For a test after which Spark is not as it was: the next test gets another."""
     yield sparks.running()
-    sparks.stop()
-
-
-@pytest.fixture
-def spark_with_a_full_queue(sparks: Sparks) -> Iterator[Any]:
-    """Spark drops most of the events that tell its status about jobs and stages."""
-    yield sparks.start_with(spark_scheduler_listenerbus_eventqueue_appStatus_capacity=1)
     sparks.stop()
 
 

@@ -12,11 +12,9 @@ import pytest
 
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
-from fencepost.spark import AccessDenied, check
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import (
     PLANE,
-    Lines,
     Rows,
     await_held,
     create_topic,
@@ -26,7 +24,6 @@ from tests.e2e.spark.streams import (
     is_soon_free,
     release,
     run,
-    stream,
     values,
     written,
 )
@@ -155,60 +152,6 @@ def produce(kafka: GuardedKafka, topic: str, texts: list[str], *, spread: bool =
     producer.flush(10)
 
 
-def test_all_missing_permissions_are_in_one_message(spark: Any, kafka: GuardedKafka, names: Names) -> None:
-    sink = ExactlyOnceSink(names.settings(kafka) | {"topic": names.output})
-    with pytest.raises(AccessDenied) as denied:
-        sink.write(spark.range(3).selectExpr("cast(id AS string) AS value"), token="t")
-    assert "lacks 5 permissions of the sink" in str(denied.value)
-    assert str(denied.value).count("kafka-acls ") == 4
-
-
-@pytest.mark.usefixtures("plane")
-def test_a_topic_that_only_a_row_names_is_denied_by_name(
-    spark: Any, kafka: GuardedKafka, names: Names, tmp_path: Path
-) -> None:
-    needed = grants(names, {"always", "group"})
-    write, read = (Grant("topic", names.output, operation) for operation in ("Write", "Read"))
-    kafka.grant(*needed)
-    lines = Lines(tmp_path / "lines")
-    lines.add_batch()
-    rows = stream(spark, lines).selectExpr("value", f"'{names.output}' AS topic")
-    for missing, said in (([write], "Write"), ([read], "Read"), ([write, read], "Write")):
-        kafka.revoke(*missing)
-        sink = ExactlyOnceSink(names.settings(kafka))
-        try:
-            with pytest.raises(Exception, match="AccessDenied") as failed:
-                run(rows, sink, tmp_path / f"checkpoint-{len(missing)}-{said}")
-        finally:
-            sink.close()
-            kafka.grant(*missing)
-        assert f"lacks a permission of the sink: {said} on topic {names.output}" in str(failed.value)
-        assert written(kafka.bootstrap_servers, names.output) == 0
-    kafka.revoke(*needed)
-
-
-def test_a_permission_that_is_taken_away_from_a_running_sink_is_named(
-    spark: Any, kafka: GuardedKafka, names: Names
-) -> None:
-    needed = grants(names, {"always", "token"})
-    kafka.grant(*needed)
-    frame = spark.range(3).selectExpr("cast(id AS string) AS value")
-    sink = ExactlyOnceSink(names.settings(kafka) | {"topic": names.output})
-    try:
-        assert sink.write(frame, token="first") == 3
-        for operation in ("Read", "Write"):
-            gone = Grant("topic", names.output, operation)
-            kafka.revoke(gone)
-            with pytest.raises(AccessDenied, match=f"lacks a permission of the sink: {operation} on topic"):
-                sink.write(frame, token=operation)
-            kafka.grant(gone)
-        assert sink.write(frame, token="last") == 3
-    finally:
-        sink.close()
-    assert len(values(kafka.bootstrap_servers, names.output)) == 6
-    kafka.revoke(*needed)
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("plane")
 @pytest.mark.parametrize("which", range(5), ids=["id", "notes", "output Write", "output Read", "group"])
@@ -259,41 +202,4 @@ def test_a_permission_that_is_revoked_in_the_middle_of_a_micro_batch_is_named_an
     with KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
         moved = all_committed_offsets(client, names.group)
     assert [moved[names.source, partition][0] for partition in range(3)] == [2, 2, 0]
-    kafka.revoke(*needed)
-
-
-def test_a_pipeline_without_permissions_does_not_fence_one_that_has_them(
-    spark: Any, kafka: GuardedKafka, names: Names
-) -> None:
-    needed = grants(names, {"always", "token"})
-    frame = spark.range(3).selectExpr("cast(id AS string) AS value")
-    admin = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": names.id, "topic": names.output}
-    first = ExactlyOnceSink(admin)
-    denied = ExactlyOnceSink(names.settings(kafka) | {"topic": names.output})
-    try:
-        assert first.write(frame) == 3
-        kafka.grant(*(grant for grant in needed if grant.resource == "transactional-id"))
-        with pytest.raises(AccessDenied):
-            denied.write(frame)
-        assert first.write(frame) == 3
-    finally:
-        first.close()
-        denied.close()
-
-
-def test_a_check_names_the_missing_permissions_and_takes_nothing_over(kafka: GuardedKafka, names: Names) -> None:
-    needed = grants(names, {"always", "group"})
-    kafka.grant(*needed)
-    settings = names.settings(kafka) | {"topic": names.output}
-    granted = check(None, settings, source_topics=[names.source])
-    assert granted.is_ok, str(granted)
-    for grant in needed:
-        kafka.revoke(grant)
-        report = check(None, settings, source_topics=[names.source])
-        kafka.grant(grant)
-        [finding] = [finding for finding in report.findings if finding.status == "problem"]
-        said = f"lacks a permission of the sink: {grant.operation} on {grant.resource} {grant.name}."
-        assert said in finding.text
-        assert finding.hint is not None
-        assert "kafka-acls" in finding.hint
     kafka.revoke(*needed)

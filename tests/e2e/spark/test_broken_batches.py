@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -16,12 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from fencepost.client.failures import BadClientSetting
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest, ProduceResponse
-from fencepost.spark.sink import BatchBroken, BatchTransaction, ExactlyOnceSink
+from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
@@ -29,11 +26,9 @@ from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
     create_topic,
-    forget_stage,
     grow,
     is_free,
     is_soon_free,
-    outcomes,
     partition_count,
     read,
     run,
@@ -178,16 +173,6 @@ def test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tel
     assert is_soon_free(target.servers, topic)
 
 
-def test_a_timeout_that_the_broker_does_not_allow_is_named_with_its_limit(
-    spark: Any, target: Target, unique: Unique, sinks: MakeSink
-) -> None:
-    topic = create_topic(target.servers, unique("long"))
-    sink = sinks(target.servers, unique("long"), topic=topic, transaction_timeout_ms=900_001)
-    message = r"transaction\.timeout\.ms=900001 is more than the broker's transaction\.max\.timeout\.ms=900000"
-    with pytest.raises(BadClientSetting, match=message):
-        sink.write(spark.range(5).selectExpr("'x' AS value"))
-
-
 # --- stages that Spark runs again ---------------------------------------------------------------------------
 
 
@@ -230,20 +215,6 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     # connection it had closed with a cancelled task.
     assert sink.recent_progress[-1].attempts == len(broken) + 1
     assert values(servers, topic) == numbers(300)
-    assert is_free(servers, topic)
-
-
-@pytest.mark.engines
-def test_an_attempt_during_which_spark_drops_events_is_broken(
-    spark_with_a_full_queue: Any, broker: Broker, unique: Unique, sinks: MakeSink
-) -> None:
-    """One of them may have said that a stage ran again. Without them the attempt was committed."""
-    spark, servers = spark_with_a_full_queue, broker.bootstrap_servers
-    topic = create_topic(servers, unique("dropped"))
-    sink = sinks(servers, unique("dropped"), topic=topic, max_attempts=1)
-    with pytest.raises(BatchBroken, match=r"Spark dropped \d+ events .*\n\nhint: .*eventqueue\.appStatus\.capacity"):
-        sink.write(spark.range(0, 300, 1, 50).selectExpr("cast(id AS string) AS value"))
-    assert values(servers, topic) == []
     assert is_free(servers, topic)
 
 
@@ -338,146 +309,6 @@ def test_a_batch_that_is_run_again_reads_no_shuffle_files_and_no_cached_rows_of_
     assert values(servers, topic) == sorted(lines.all)
 
 
-@pytest.mark.parametrize("by", ["sink", pytest.param("user", marks=pytest.mark.engines)])
-def test_a_cached_frame_is_computed_anew_when_it_is_written_again(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path, by: str
-) -> None:
-    servers, died = broker.bootstrap_servers, tmp_path / "died"
-    topic = create_topic(servers, unique("leftovers"))
-    sink = sinks(servers, unique("leftovers"), topic=topic, max_attempts=1 if by == "user" else 2)
-    shuffles = Shuffles(spark)
-    rows = shuffled_twice(spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")).persist()
-    try:
-        rows.count()
-        shuffles.lose_some()
-        lose_cached_rows(spark)
-        frame = rows.mapInArrow(die_once(died), "value string")
-        if by == "user":
-            with pytest.raises(BatchBroken):
-                sink.write(frame)
-        assert sink.write(frame) == 300
-    finally:
-        rows.unpersist()
-    assert sink.recent_progress[-1].attempts == (1 if by == "user" else 2)
-    assert values(servers, topic) == numbers(300)
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        "a write",
-        pytest.param("a job before the sink", marks=pytest.mark.engines),
-        pytest.param("a thread", marks=pytest.mark.engines),
-        "a thread before the sink",
-    ],
-)
-def test_a_shuffle_that_a_later_job_computes_again_in_part_breaks_the_batch(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, first: str
-) -> None:
-    """Each job ran each of its stages once. In Spark 4.1 a stream runs its shuffles before it calls the sink."""
-    servers = broker.bootstrap_servers
-    topics = [create_topic(servers, unique("again")) for _ in range(2 if first == "a write" else 1)]
-    is_thread, is_before = "thread" in first, "before" in first
-    sink = sinks(servers, unique("again"))
-    shuffles = Shuffles(spark)
-    losses: list[str] = []
-
-    def lose_some_once() -> None:
-        if not losses:
-            shuffles.lose_some()
-            losses.append(first)
-
-    def count(frame: Any) -> None:
-        # Spark tags the jobs of a thread, and gives them the group of the query. Those of another thread have neither.
-        job = threading.Thread(target=frame.count) if is_thread else None
-        if job is None:
-            frame.count()
-        else:
-            job.start()
-            job.join(TIMEOUT_S)
-        lose_some_once()
-
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        if is_thread and not is_before:
-            count(frame)
-        for topic in topics:
-            transaction.write(frame, topic=topic)
-            lose_some_once()
-
-    def count_and_write(frame: Any, batch_id: int) -> None:
-        count(frame)
-        write(frame, batch_id)
-
-    lines.add_batch(100)
-    function = count_and_write if is_before else write
-    run(shuffled_twice(stream(spark, lines)), function, tmp_path / "checkpoint")
-    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
-    for topic in topics:
-        assert values(servers, topic) == sorted(lines.all)
-
-
-@pytest.mark.parametrize(("which", "attempts"), [("that wrote the shuffle", 2), ("that was skipped", 1)])
-def test_a_job_before_the_sink_with_a_stage_that_spark_has_forgotten_breaks_the_batch_if_the_stage_ran(
-    spark: Any,
-    broker: Broker,
-    unique: Unique,
-    sinks: MakeSink,
-    lines: Lines,
-    tmp_path: Path,
-    which: str,
-    attempts: int,
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("forgotten"))
-    sink = sinks(servers, unique("forgotten"), topic=topic)
-    tracker = spark.sparkContext._jsc.statusTracker()
-
-    def forget_one(frame: Any, batch_id: int) -> None:
-        rows = frame._jdf.queryExecution().toRdd()
-        first = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
-        rows.count()
-        rows.count()  # Reads the shuffle files of the job before.
-        wait_for(lambda: all(is_over(tracker.getJobInfo(job_id)) for job_id in (first, first + 1)))
-        forget_stage(spark, min(tracker.getJobInfo(first + (which == "that was skipped")).stageIds()))
-        sink(frame, batch_id)
-
-    def is_over(job: Any) -> bool:
-        return job is not None and job.status().name() != "RUNNING"
-
-    lines.add_batch()
-    run(shuffled(stream(spark, lines), 3), forget_one, tmp_path / "checkpoint")
-    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", attempts)]
-    assert values(servers, topic) == sorted(lines.all)
-
-
-def test_cached_rows_are_not_mixed_with_those_that_come_out_of_the_same_shuffle_computed_again(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("partly"))
-    sink = sinks(servers, unique("partly"), topic=topic)
-    shuffles = Shuffles(spark)
-    losses: list[bool] = []
-
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        frame.persist()
-        assert frame.head(1)  # Caches one of the four partitions.
-        if not losses:
-            shuffles.lose_some(count=1)
-            losses.append(True)
-        transaction.write(frame)
-
-    lines.add_batch(100)
-    try:
-        run(shuffled(stream(spark, lines), 4), write, tmp_path / "checkpoint")
-    finally:
-        spark.catalog.clearCache()
-    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
-    assert values(servers, topic) == sorted(lines.all)
-
-
 def test_shuffles_that_are_jobs_of_their_own_are_not_mixed_with_what_the_write_computes_again(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
 ) -> None:
@@ -509,37 +340,6 @@ def test_shuffles_that_are_jobs_of_their_own_are_not_mixed_with_what_the_write_c
     executor.join(TIMEOUT_S)
     assert sink.recent_progress[-1].attempts == 2
     assert values(servers, topic) == numbers(300)
-
-
-def test_a_batch_of_a_query_with_state_is_not_run_again_before_the_query_is(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, reached = create_topic(servers, unique("stateful")), tmp_path / "reached"
-    sink = sinks(servers, unique("stateful"), topic=topic)
-    wait = until_half_written(servers, topic)
-
-    def deadly(batches: Rows) -> Rows:
-        from pyspark import TaskContext
-
-        for batch in batches:
-            context = TaskContext.get()
-            if context is not None and context.partitionId() == 1 and batch.num_rows and not reached.exists():
-                wait()
-                reached.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield batch
-
-    lines.add_batch()
-    new_lines = stream(spark, lines).dropDuplicates(["value"]).mapInArrow(deadly, "value string")
-    with pytest.raises(Exception, match="BatchBroken"):
-        run(new_lines, sink, tmp_path / "checkpoint")
-    assert is_free(servers, topic)
-    assert values(servers, topic) == []
-
-    run(new_lines, sink, tmp_path / "checkpoint")
-    assert [(p.outcome, p.attempts) for p in sink.recent_progress][:1] == [("committed", 1)]
-    assert values(servers, topic) == sorted(lines.all)
 
 
 # --- two outputs, one computation -----------------------------------------------------------------------------
@@ -667,28 +467,6 @@ def test_rows_that_are_cached_in_memory_only_are_refused_for_a_second_output(
     assert values(servers, topic) == []
 
 
-def test_rows_that_were_cached_in_memory_only_may_be_computed_once_for_several_outputs(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    refunds, audit = create_topic(servers, unique("refunds")), create_topic(servers, unique("audit"))
-    sink = sinks(servers, unique("memory"))
-
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        rows = transaction.compute_once(two_reads_of_an_rdd(spark, frame)[0])
-        transaction.write(rows, topic=refunds)
-        transaction.write(rows.selectExpr("value"), topic=audit)
-
-    lines.add_batch()
-    try:
-        run(stream(spark, lines), write, tmp_path / "checkpoint")
-    finally:
-        give_up_caches(spark)
-    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 1)]
-    assert values(servers, refunds) == values(servers, audit) == sorted(lines.all)
-
-
 def give_up_caches(spark: Any) -> None:
     spark.catalog.clearCache()
     for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
@@ -728,119 +506,7 @@ def test_a_function_that_hides_the_failure_of_a_write_does_not_get_half_of_it_co
         assert is_free(servers, name)
 
 
-def test_a_function_that_hides_an_unknown_topic_does_not_get_its_other_outputs_committed(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("hidden"))
-    sink = sinks(servers, unique("hidden"))
-
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        transaction.write(frame, topic=topic)
-        with contextlib.suppress(Exception):
-            transaction.write(frame, topic="no-such-topic")
-
-    lines.add_batch()
-    with pytest.raises(Exception, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
-        run(stream(spark, lines), write, tmp_path / "checkpoint")
-    assert values(servers, topic) == []
-    assert is_free(servers, topic)
-
-
-# --- changed checkpoints ------------------------------------------------------------------------------------
-
-
-def forget(checkpoint: Path, log: str, batch_id: int) -> None:
-    for name in (f".{batch_id}.crc", str(batch_id)):
-        (checkpoint / log / name).unlink(missing_ok=True)
-
-
-def test_a_checkpoint_that_says_otherwise_than_kafka_is_refused_and_writes_nothing(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
-    topic = create_topic(servers, unique("lies"))
-    sink = sinks(servers, unique("lies"), topic=topic)
-    lines.add_batch()
-    lines.add_batch()
-    run(stream(spark, lines), sink, checkpoint)
-    once = sorted(lines.all)
-    backup = tmp_path / "backup"
-    shutil.copytree(checkpoint, backup)
-
-    # Nothing of the last micro-batch is left: Spark plans that number again, with files that came later.
-    lines.add_batch()
-    for log in ("commits", "offsets"):
-        forget(checkpoint, log, 1)
-    with pytest.raises(Exception, match="BatchRefused") as refused:
-        run(stream(spark, lines), sink, checkpoint)
-    assert "micro-batch 1 is committed with source offsets" in str(refused.value)
-    assert "run_batch=1" in str(refused.value)
-    assert "skip_batch=1" in str(refused.value)
-
-    # A backup from before the last micro-batch.
-    for log in ("commits", "offsets"):
-        forget(backup, log, 1)
-    forget(backup, "commits", 0)
-    with pytest.raises(Exception, match="Kafka has micro-batch 1 of this query, but Spark runs micro-batch 0"):
-        run(stream(spark, lines), sink, backup)
-    assert values(servers, topic) == once
-    assert is_free(servers, topic)
-
-
-def test_a_batch_is_known_to_be_committed_although_one_of_its_topics_was_deleted(
-    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    kept, deleted = create_topic(target.servers, unique("kept")), create_topic(target.servers, unique("deleted"))
-    id_, checkpoint = unique("marked"), tmp_path / "checkpoint"
-
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        transaction.write(frame, topic=kept)
-        transaction.write(frame, topic=deleted)
-
-    lines.add_batch()
-    first = sinks(target.servers, id_)
-    run(stream(spark, lines), first.batch(write), checkpoint)
-    first.close()
-    admin = AdminClient({"bootstrap.servers": target.servers, "log_level": 0})
-    admin.delete_topics([deleted])[deleted].result(30)
-    forget(checkpoint, "commits", 0)
-    second = sinks(target.servers, id_)
-    run(stream(spark, lines), second.batch(write), checkpoint)
-    assert outcomes(second) == [(0, "skipped", 0)]
-    assert values(target.servers, kept) == sorted(lines.all)
-
-
 # --- topics and brokers -------------------------------------------------------------------------------------
-
-
-def test_a_topic_that_grows_in_the_middle_of_a_batch_is_used_as_it_was_until_the_next(
-    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    topic = create_topic(target.servers, unique("grows"), 2)
-    sink = sinks(target.servers, unique("grows"), topic=topic)
-
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        keyed = frame.selectExpr("value AS key", "value")
-        transaction.write(keyed)
-        if transaction.batch_id == 0:
-            grow(target.servers, topic, 5)
-        transaction.write(keyed)
-
-    first = lines.add_batch()
-    second = lines.add_batch()
-    run(stream(spark, lines), write, tmp_path / "checkpoint")
-    assert outcomes(sink) == [(0, "committed", 80), (1, "committed", 80)]
-    places: dict[str, list[int]] = {}
-    for record in read(target.servers, topic):
-        places.setdefault((record.value or b"").decode(), []).append(record.partition)
-    assert sorted(places) == sorted(lines.all)
-    assert all(len(where) == 2 and len(set(where)) == 1 for where in places.values()), "a key keeps its partition"
-    assert {where[0] for line, where in places.items() if line in first} == {0, 1}
-    assert {where[0] for line, where in places.items() if line in second} == {0, 1, 2, 3, 4}
-    assert is_soon_free(target.servers, topic)
 
 
 def test_a_topic_that_grows_between_the_tasks_of_a_write_breaks_the_batch_so_that_a_key_keeps_its_partition(

@@ -11,12 +11,10 @@ from confluent_kafka import Producer
 
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BadClientSetting
 from fencepost.spark import check
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.preflight.report import CheckReport
 from fencepost.testing import Broker
-from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import Lines, MakeSink, create_topic, settings, start, stream, written
 from tests.readers.reading import TIMEOUT_S
 
@@ -69,24 +67,6 @@ def test_what_would_stop_a_pipeline_is_a_problem_with_a_hint(spark: Any, broker:
     assert "cannot reach the driver's lease port 127.0.0.2:" in found["brokers and driver from the executors"][1]
     assert "cannot reach the driver's lease service at 127.0.0.2:" in found["tasks of the sink"][1]
     assert all(finding.hint for finding in report.findings if finding.status == "problem")
-
-
-def test_a_cluster_that_does_not_verify_writes_is_a_problem_in_the_words_of_the_sink(
-    spark: Any, start_broker: StartBroker, sinks: MakeSink
-) -> None:
-    broker = start_broker(transaction_version="1", transaction_partition_verification_enable="false")
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, "out")
-    (found,) = [f for f in check(None, settings(servers, "unverified")).findings if f.subject == "Kafka version"]
-    with pytest.raises(BadClientSetting) as refused:
-        sinks(servers, "unverified", topic=topic).write(spark.range(5).selectExpr("'x' AS value"))
-    assert found.status == "problem"
-    assert f"{found.text}\n\nhint: {found.hint}".endswith(str(refused.value))
-
-
-def test_a_token_needs_a_permission_of_its_own(broker: Broker) -> None:
-    report = check(None, settings(broker.bootstrap_servers, "by-hand"), token="2026-11-16")
-    assert "Read on group fencepost-token-by-hand:2026-11-16" in by_subject(report)["permissions"][1]
 
 
 def test_the_id_is_looked_up_before_the_job_starts_and_not_taken_over(

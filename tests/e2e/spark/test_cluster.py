@@ -106,15 +106,6 @@ def test_copies_of_slow_tasks_wait_or_take_over_and_nothing_is_doubled(
     assert_exactly_once(broker, topic)
 
 
-def test_an_executor_that_dies_before_its_task_wrote_costs_no_attempt(
-    job: Job, broker: Broker, topic: str, tmp_path: Path
-) -> None:
-    job.start(**order(broker, topic, tmp_path, "killed before a write"))
-    assert job.result() == {"attempts": 1}, "Spark runs the task again, in the same transaction"
-    assert (tmp_path / "killed").exists()
-    assert_exactly_once(broker, topic)
-
-
 def test_an_executor_that_dies_after_its_task_wrote_costs_an_attempt(
     job: Job, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -9,14 +9,13 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost.testing import Broker
-from tests.e2e.spark.streams import Lines, MakeSink, create_topic, outcomes, run, stream, values
+from tests.e2e.spark.streams import Lines, MakeSink, create_topic, run, stream, values
 from tests.e2e.spark.test_kafka_source import Orders, from_kafka
 
 pytestmark = [pytest.mark.java]
@@ -57,30 +56,6 @@ def test_a_restored_checkpoint_of_files_does_not_lose_the_files_of_the_next_day(
     assert values(servers, topic) == sorted(lines.all + second), "the user said so: nothing is lost"
 
 
-def test_a_token_with_the_number_of_a_micro_batch_does_not_lose_the_rows_of_a_restored_or_a_new_checkpoint(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
-    topic = create_topic(servers, unique("out"))
-    sink = sinks(servers, unique("numbered"), topic=topic)
-    frame = spark.readStream.format("text").load(str(lines.folder))
-
-    def day(checkpoint: Path) -> None:
-        run(frame, lambda rows, n: sink.write(rows, token=f"micro-batch {n}"), checkpoint)
-
-    lines.add_batch(3)
-    day(checkpoint)
-    shutil.copytree(checkpoint, tmp_path / "copy")
-    lines.add_batch(3)
-    day(checkpoint)
-    there = sorted(lines.all)
-    lines.add_batch(3)
-    for other, number in ((tmp_path / "copy", 1), (tmp_path / "new", 0)):
-        with pytest.raises(Exception, match=f"token 'micro-batch {number}' was used in micro-batch .* and now in"):
-            day(other)
-        assert values(servers, topic) == there
-
-
 def test_a_function_that_goes_on_after_a_failure_loses_nothing_if_its_user_follows_the_hint(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
@@ -111,34 +86,6 @@ def test_a_function_that_goes_on_after_a_failure_loses_nothing_if_its_user_follo
     assert values(servers, topic) == sorted(lines.all)
 
 
-def test_a_function_that_tries_again_gets_its_micro_batch_written_once(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    """Behind a shuffle: the second try must not use files of the first one."""
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("out"))
-    sink = sinks(servers, unique("again"), topic=topic)
-    tries: list[int] = []
-
-    @sink.batch
-    def write_once(frame: Any, transaction: Any) -> None:
-        transaction.write(frame.repartition(2))
-        tries.append(transaction.batch_id)
-        if len(tries) == 1:
-            raise ValueError("the first try fails after it has written")
-
-    def write(frame: Any, batch_id: int) -> None:
-        for _ in range(3):
-            with suppress(ValueError):
-                write_once(frame, batch_id)
-                return
-
-    lines.add_batch(3)
-    run(spark.readStream.format("text").load(str(lines.folder)), write, tmp_path / "checkpoint")
-    assert (tries, outcomes(sink)) == ([0, 0], [(0, "committed", 6)])
-    assert values(servers, topic) == sorted(lines.all)
-
-
 def test_offsets_that_are_not_those_that_the_query_planned_are_refused(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
@@ -156,24 +103,6 @@ def test_offsets_that_are_not_those_that_the_query_planned_are_refused(
     with pytest.raises(Exception, match=r'offsets/0 has .*"logOffset":7.* but the query has planned .*"logOffset":0'):
         run(frame, write, checkpoint)
     assert values(servers, topic) == []
-
-
-def test_a_micro_batch_of_an_earlier_run_counts_as_one_though_the_clock_of_that_run_was_ahead(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    """On another machine, with another transactional.id."""
-    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
-    topic = create_topic(servers, unique("out"))
-    frame = spark.readStream.format("text").load(str(lines.folder))
-    lines.add_batch(3)
-    run(frame, sinks(servers, unique("one"), topic=topic), checkpoint)
-    for path in (checkpoint / "commits").glob("*0*"):
-        path.unlink()  # As if the driver had been killed before Spark recorded the micro-batch.
-    sink = sinks(servers, unique("two"), topic=topic)
-    sink._created_ms = 0
-    with pytest.raises(Exception, match="was begun by an earlier run with"):
-        run(frame, sink, checkpoint)
-    assert values(servers, topic) == sorted(lines.all)
 
 
 def test_the_hint_for_a_lost_checkpoint_can_be_typed_as_options_of_the_format_also_if_the_topic_has_grown(

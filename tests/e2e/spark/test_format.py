@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.admin.transactions import describe_transaction
-from fencepost.client.client import KafkaClient
-from fencepost.spark import ExactlyOnceSink, SinkError, configure
+from fencepost.spark import ExactlyOnceSink, configure
 from fencepost.testing import Broker
 from tests.e2e.conftest import Target
 from tests.e2e.spark.streams import (
@@ -21,13 +19,10 @@ from tests.e2e.spark.streams import (
     create_topic,
     is_free,
     is_soon_free,
-    read,
     settings,
-    start,
     stream,
     values,
     wait_for,
-    written,
 )
 from tests.e2e.spark.streams import run as run_sink
 
@@ -90,22 +85,6 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert is_soon_free(servers, topic)
 
 
-def test_a_query_with_state_computes_a_micro_batch_that_kafka_has(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, checkpoint = create_topic(servers, unique("state")), tmp_path / "checkpoint"
-    lines.add_batch()
-    query = stream(spark, lines).dropDuplicates(["value"]), servers, unique("state"), topic, checkpoint
-    run(*query)
-
-    forget_commit(checkpoint, 0)
-    lines.folder.joinpath("003.txt").write_text((lines.folder / "001.txt").read_text())  # The state knows these lines.
-
-    assert run(*query)[0] == (0, "skipped", 0)
-    assert values(servers, topic) == sorted(lines.all)
-
-
 def test_a_query_that_is_stopped_in_the_middle_of_a_micro_batch_aborts_it_and_has_not_failed(
     spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
 ) -> None:
@@ -134,52 +113,6 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_micro_batch_aborts_it_and_ha
     flag.touch()
     assert run(frame, servers, id_, topic, tmp_path / "checkpoint") == [(0, "committed", 40)]
     assert values(servers, topic) == sorted(lines.all)
-
-
-@pytest.mark.parametrize(("way", "said"), [("sink", "QueryStopped"), ("format", "ClosedByInterruptException")])
-def test_a_query_that_is_stopped_while_its_function_writes_a_plain_frame_has_not_failed(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path, way: str, said: str
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, id_ = create_topic(servers, unique("plain"), 1), unique("plain")
-    started = tmp_path / "started"
-    raised: list[str] = []
-
-    def hang(batches: Any) -> Any:
-        import time
-
-        for batch in batches:
-            started.touch()
-            time.sleep(600)
-            yield batch
-
-    def write(frame: Any, batch_id: int) -> None:
-        try:
-            write_plain(frame, batch_id)
-        except Exception as e:
-            raised.append(f"{type(e).__name__}: {e}".partition("\n\t")[0])  # Without the Java stack trace.
-            raise
-
-    def write_plain(frame: Any, batch_id: int) -> None:
-        slow = frame.mapInArrow(hang, "value string")
-        if way == "sink":
-            sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
-            try:
-                sink.write(slow, token=str(batch_id))
-            finally:
-                sink.close()
-        else:
-            options = {"kafka.bootstrap.servers": servers, "transactional.id": id_, "topic": topic}
-            slow.write.format("fencepost").options(**options, token=str(batch_id)).mode("append").save()
-
-    lines.add_batch()
-    query = start(stream(spark, lines), write, tmp_path / "checkpoint")
-    wait_for(started.exists)
-    query.stop()
-    assert query.exception() is None
-    assert len(raised) == 1
-    assert said in raised[0]
-    assert values(servers, topic) == []
 
 
 @pytest.mark.engines
@@ -220,53 +153,6 @@ def test_two_running_queries_cannot_have_one_transactional_id_unless_one_takes_o
     finally:
         first.stop()
     assert values(servers, topic) == sorted(lines.all)
-
-
-def test_a_missing_topic_is_found_before_the_id_is_taken_over(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
-) -> None:
-    servers, id_, topic = broker.bootstrap_servers, unique("missing"), unique("no-such-topic")
-    lines.add_batch()
-    frame = stream(spark, lines)
-    said = rf"{topic}: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist\n\nhint: create it"
-    with pytest.raises(Exception, match=said):
-        writer(frame, servers, id_, topic, tmp_path / "format").start()
-    sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
-    with pytest.raises(Exception, match=said):
-        run_sink(frame, sink, tmp_path / "sink")
-    with KafkaClient({"bootstrap.servers": servers}) as client:
-        assert describe_transaction(client, id_)[1] is None
-    create_topic(servers, topic)
-    assert run(frame, servers, id_, topic, tmp_path / "format") == [(0, "committed", 40)]
-
-
-def test_a_frame_is_written_with_sparks_own_option_names_and_columns(
-    spark: Any, broker: Broker, unique: Unique
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("frame"), 2)
-    frame = spark.range(100).selectExpr(
-        "cast(id AS string) AS key", "'x' AS value", "1 AS partition", f"'{topic}' AS topic"
-    )
-    write = frame.write.format("fencepost").mode("append").option("kafka.bootstrap.servers", servers)
-
-    write.option("kafka.transactional.id", unique("frame")).option("kafka.compression.type", "lz4").save()
-
-    assert sorted(int(r.key or b"") for r in read(servers, topic)) == list(range(100))
-    assert {r.partition for r in read(servers, topic)} == {1}
-    assert written(servers, topic) == 101, "one transaction"
-
-
-def test_a_frame_with_a_token_is_written_once(spark: Any, broker: Broker, unique: Unique) -> None:
-    servers = broker.bootstrap_servers
-    topic, id_ = create_topic(servers, unique("token")), unique("token")
-    frame = spark.createDataFrame([("x",)], "value string")
-    write = frame.write.format("fencepost").mode("append").option("kafka.bootstrap.servers", servers)
-
-    for _ in range(2):
-        write.option("transactional.id", id_).option("topic", topic).option("token", "2026-11-16").save()
-
-    assert values(servers, topic) == ["x"]
 
 
 def test_what_would_not_be_exactly_once_is_refused_with_the_line_to_use(
@@ -313,11 +199,3 @@ def test_a_session_that_no_python_process_is_connected_with_says_which_line_is_m
     assert configure(session) is session
     with pytest.raises(Exception, match=r"transactional\.id is missing"):
         save.save()
-
-
-def test_sessions_of_spark_connect_are_told_what_to_use() -> None:
-    class ConnectSession:
-        pass
-
-    with pytest.raises(SinkError, match=r"use foreachBatch\(ExactlyOnceSink"):
-        configure(ConnectSession())

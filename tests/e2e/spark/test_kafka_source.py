@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
+from fencepost.spark.sink import BatchTransaction
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
@@ -133,20 +132,6 @@ def test_the_group_moves_with_every_batch_and_only_with_it(
     assert values(servers, topic) == sorted(orders.all)
 
 
-def test_a_batch_that_writes_nothing_still_moves_the_group(
-    kafka_source: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    orders, group = Orders(servers, unique("orders")), unique("lag")
-    topic = create_topic(servers, unique("out"))
-    sink = sinks(servers, unique("filtered"), topic=topic, group_id=group)
-    orders.add(4)
-    run(from_kafka(kafka_source, servers, orders.topic).where("value = 'none'"), sink, tmp_path / "checkpoint")
-    assert outcomes(sink) == [(0, "committed", 0)]
-    assert orders.committed(group) == orders.ends
-    assert written(servers, topic) == 0
-
-
 def test_several_kafka_sources_and_one_of_files_share_a_transaction_and_a_group(
     kafka_source: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
@@ -188,55 +173,6 @@ def test_a_job_that_wrote_with_sparks_own_sink_goes_on_with_this_one_and_keeps_i
     assert outcomes(sink) == [(2, "committed", 7)]
     assert orders.committed(group) == orders.ends
     assert values(servers, topic) == sorted(orders.all)
-
-
-def test_a_job_whose_checkpoint_is_lost_starts_from_its_group(
-    kafka_source: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
-) -> None:
-    servers, group, id_ = broker.bootstrap_servers, unique("lag"), unique("lost")
-    orders, topic = Orders(servers, unique("orders")), create_topic(servers, unique("out"))
-    untouched = create_topic(servers, unique("untouched"), 1)
-    before = sinks(servers, id_, topic=topic, group_id=group)
-
-    def query(sink: ExactlyOnceSink, *topics: str) -> Any:
-        return from_kafka(kafka_source, servers, *topics, startingOffsets=sink.starting_offsets(topics))
-
-    orders.add(9)
-    run(query(before, orders.topic), before, tmp_path / "checkpoint")
-    before.close()
-    old = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    shutil.rmtree(tmp_path / "checkpoint")
-    orders.add(8)
-
-    after = sinks(servers, id_, topic=topic, group_id=group, adopt=old)
-    assert json.loads(after.starting_offsets([orders.topic, untouched])) == {
-        orders.topic: {"0": 5, "1": 4},
-        untouched: {"0": -2},
-    }
-    assert json.loads(after.starting_offsets([untouched], otherwise="latest")) == {untouched: {"0": -1}}
-    run(query(after, orders.topic, untouched), after, tmp_path / "checkpoint")
-    assert outcomes(after) == [(0, "committed", 8)]
-    assert values(servers, topic) == sorted(orders.all)
-    assert orders.committed(group) == orders.ends
-
-
-def test_a_group_that_others_are_members_of_is_refused(
-    kafka_source: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
-) -> None:
-    servers, group = broker.bootstrap_servers, unique("shared")
-    orders, topic = Orders(servers, unique("orders")), create_topic(servers, unique("out"))
-    orders.add(4)
-    sink = sinks(servers, unique("guest"), topic=topic, group_id=group)
-    with member_of(servers, group, orders.topic), pytest.raises(Exception, match=f"{group} has 1 members"):
-        run(from_kafka(kafka_source, servers, orders.topic), sink, tmp_path / "checkpoint")
-    assert values(servers, topic) == []
-    run(from_kafka(kafka_source, servers, orders.topic), sink, tmp_path / "checkpoint")
-    assert values(servers, topic) == sorted(orders.all)
-
-
-def test_starting_offsets_need_a_group(broker: Broker, unique: Unique, sinks: MakeSink) -> None:
-    with pytest.raises(SinkError, match=r"set group\.id"):
-        sinks(broker.bootstrap_servers, unique("groupless")).starting_offsets(["orders"])
 
 
 def test_offsets_follow_the_commit_where_the_sources_are_in_another_cluster(

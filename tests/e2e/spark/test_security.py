@@ -15,12 +15,9 @@ from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
-from fencepost.spark.driver import planes
 from fencepost.spark.lease.client import LeaseAddress
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task.plan import WritePlan
-from fencepost.spark.task.run import spark_task
 from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_soon_free, run, stream, values, written
 from tests.engines.apache_kafka import ApacheKafka
 from tests.engines.oidc import CLIENT_SECRET, OidcProvider
@@ -110,33 +107,6 @@ def test_neither_password_nor_token_is_in_the_plans_that_spark_shows(
     assert str(password) not in text
 
 
-def test_the_function_of_a_python_task_has_no_password(
-    spark: Any, apache: ApacheKafka, unique: Unique, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pyspark.cloudpickle
-
-    cloudpickle: Any = pyspark.cloudpickle
-    pickled: list[bytes] = []
-
-    def remember(plan: WritePlan) -> Any:
-        pickled.append(cloudpickle.dumps(spark_task(plan)))
-        return spark_task(plan)
-
-    monkeypatch.setattr(planes, "spark_task", remember)
-    topic = create_topic(apache.bootstrap_servers, unique("pickled"))
-    security = apache.security("SASL_PLAINTEXT", "PLAIN")
-    mine = {"transactional.id": unique("pickled"), "topic": topic, "fencepost.plane": "python"}
-    sink = ExactlyOnceSink({**security, **mine})
-    try:
-        assert sink.write(spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")) == 40
-    finally:
-        sink.close()
-    [function] = pickled
-    assert topic.encode() in function
-    assert security["sasl.password"].encode() not in function
-    assert security["sasl.username"].encode() not in function
-
-
 @pytest.mark.engines
 @pytest.mark.usefixtures("plane")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
@@ -181,25 +151,6 @@ def test_neither_password_nor_token_is_in_sparks_event_log_or_in_any_log(
     for secret in (*found, *secrets):
         assert secret not in logged
         assert secret not in done.stderr + done.stdout
-
-
-def test_a_certificate_by_an_authority_of_ones_own_is_trusted_where_the_authority_is_named(
-    spark: Any, apache: ApacheKafka, unique: Unique
-) -> None:
-    topic = create_topic(apache.bootstrap_servers, unique("tls"))
-    frame = spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")
-    settings = {**apache.security("SSL"), "transactional.id": unique("tls"), "topic": topic}
-
-    stranger = ExactlyOnceSink({name: value for name, value in settings.items() if name != "ssl.ca.location"})
-    with pytest.raises(AuthenticationFailed, match=r"is not to be trusted(?s:.*)hint: ssl\.ca\.location"):
-        stranger.write(frame)
-
-    sink = ExactlyOnceSink(settings)
-    try:
-        assert sink.write(frame) == 40
-    finally:
-        sink.close()
-    assert values(apache.bootstrap_servers, topic) == sorted(str(n) for n in range(40))
 
 
 def test_a_wrong_security_protocol_is_reported_with_the_setting(apache: ApacheKafka) -> None:

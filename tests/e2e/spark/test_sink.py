@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import json
 import random
 import re
 import shutil
 import socket
 import venv
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fencepost.client.failures import BadClientSetting
-from fencepost.spark.driver.dataframes import UnwritableFrame
-from fencepost.spark.lease import server as lease_server
-from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
+from fencepost.spark.sink import BatchTransaction, SinkError
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
@@ -42,18 +36,10 @@ from tests.e2e.spark.streams import (
 )
 from tests.readers.reading import committed_offsets
 from tests.unit.spark.encode.partitioner import partition_for
-from tests.unit.spark.lease.attack import Attack
 
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
 Unique = Callable[[str], str]
-
-
-def has_ipv6() -> bool:
-    with suppress(OSError), socket.socket(socket.AF_INET6) as tried:
-        tried.bind(("::1", 0))
-        return True
-    return False
 
 
 @pytest.fixture
@@ -131,18 +117,6 @@ def test_every_column_of_sparks_own_kafka_sink_is_understood(
     assert [(r.partition, r.value) for r in read(servers, other)] == [(2, b"elsewhere")]
 
 
-def test_rows_without_a_key_are_spread_evenly_and_the_option_wins_over_the_topic_column(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("spread"), 3)
-    frame = spark.range(0, 900, 1, 2).selectExpr("cast(id AS string) AS value", "'nowhere' AS topic")
-
-    sinks(servers, unique("spread"), topic=topic).write(frame)
-
-    assert Counter(r.partition for r in read(servers, topic)) == {0: 300, 1: 300, 2: 300}
-
-
 def test_both_planes_write_the_same_records_to_the_same_partitions(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, plane: str
 ) -> None:
@@ -199,59 +173,11 @@ def test_a_row_that_cannot_be_a_record_is_refused_in_the_same_words(
     assert is_free(servers, topic)
 
 
-def test_readers_get_the_same_rows_whatever_the_codec(
-    spark: Any, target: Target, unique: Unique, sinks: MakeSink
-) -> None:
-    servers = target.servers
-    frame = spark.range(0, 500, 1, 1).selectExpr("repeat(cast(id AS string), 20) AS value").cache()
-    expected = sorted(str(n) * 20 for n in range(500))
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        topic = create_topic(servers, unique(codec), 1)
-        sinks(servers, unique(codec), topic=topic, compression_type=codec).write(frame)
-        assert values(servers, topic) == expected, codec
-    frame.unpersist()
-
-
 def test_a_frame_without_rows_opens_no_transaction(spark: Any, broker: Broker, unique: Unique, sinks: MakeSink) -> None:
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("empty"))
     assert sinks(servers, unique("empty"), topic=topic).write(spark.createDataFrame([], "value string")) == 0
     assert written(servers, topic) == 0
-
-
-def test_a_frame_with_wrong_columns_is_refused_before_anything_is_sent(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("wrong"))
-    sink, without_topic = sinks(servers, unique("wrong"), topic=topic), sinks(servers, unique("wrong"))
-    rows = spark.range(10)
-    for frame, message in (
-        (rows.selectExpr("'x' AS key"), "Required attribute 'value' not found"),
-        (rows.selectExpr("id AS value"), "value type must be a STRING or BINARY, but it is BIGINT"),
-        (rows.selectExpr("'x' AS value", "id AS key"), "key type must be a STRING or BINARY"),
-        (rows.selectExpr("'x' AS value", "id AS partition"), "partition type must be an INT"),
-        (rows.selectExpr("'x' AS value", "map('a', 'b') AS headers"), "headers type must be"),
-    ):
-        with pytest.raises(UnwritableFrame, match=message):
-            sink.write(frame)
-    with pytest.raises(UnwritableFrame, match="topic option required"):
-        without_topic.write(rows.selectExpr("'x' AS value"))
-    assert written(servers, topic) == 0
-    assert sink.write(rows.selectExpr("'x' AS value")) == 10, "the sink is none the worse for it"
-
-
-def test_settings_that_cannot_be_meant_are_refused_at_once() -> None:
-    with pytest.raises(BadClientSetting, match=r"transactional\.id is missing"):
-        ExactlyOnceSink({"bootstrap.servers": "localhost:9092"})
-    for name, value, message in (
-        ("compression.type", "rar", "none of none, gzip"),
-        ("transaction.timeout.ms", "soon", "not a whole number"),
-        ("fencepost.lease.port", "9-1", "the lower one first"),
-        ("transactional.di", "x", "did you mean|unknown setting"),
-    ):
-        with pytest.raises(BadClientSetting, match=message):
-            ExactlyOnceSink({"bootstrap.servers": "localhost:9092", "transactional.id": "x", name: value})
 
 
 # --- a stream -----------------------------------------------------------------------------------------------
@@ -352,31 +278,6 @@ def test_several_outputs_are_in_one_transaction(
     assert commit_notes(servers, id_).keys() == {(refunds, 0), (audit, 0)}
 
 
-def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, id_ = create_topic(servers, unique("adopt")), unique("adopt")
-    first = sinks(servers, id_, topic=topic)
-    lines.add_batch()
-    run(stream(spark, lines), first, tmp_path / "checkpoint")
-
-    with pytest.raises(Exception, match="BatchRefused") as refused:
-        run(stream(spark, lines), first, tmp_path / "new")
-    assert "its checkpoint is new, or another query uses the same transactional.id" in str(refused.value)
-    old = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    assert f'set adopt="{old}"' in str(refused.value)
-    assert values(servers, topic) == sorted(lines.all)
-
-    first.close()
-    adopting = sinks(servers, id_, topic=topic, adopt=old)
-    with pytest.raises(Exception, match="only Kafka sources show that, and this query reads FileStreamSource"):
-        run(stream(spark, lines), adopting, tmp_path / "new")
-    adopting.close()
-    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=old, run_batch=0), tmp_path / "new")
-    assert values(servers, topic) == sorted(lines.all * 2), "adopting means: write what this query reads"
-
-
 def test_a_batch_is_one_call(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
@@ -422,45 +323,6 @@ def test_a_plain_frame_inside_foreach_batch_needs_a_token_because_spark_may_run_
     assert sink.write(spark.range(1).selectExpr("'outside' AS value")) == 1, "no query calls it here"
 
 
-def test_a_sink_keeps_its_id_from_other_sinks_of_the_process_while_its_query_runs(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic, id_ = create_topic(servers, unique("one")), unique("one")
-    first, second = sinks(servers, id_, topic=topic), sinks(servers, id_, topic=topic)
-
-    @first.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        with pytest.raises(SinkError, match="is in use by another sink of this process: its query runs"):
-            second.write(frame, token="today")
-        transaction.write(frame)
-
-    lines.add_batch()
-    lines.add_batch()
-    run(stream(spark, lines), write, tmp_path / "checkpoint")
-    assert [outcome for _, outcome, _ in outcomes(first)] == ["committed"] * 2, "the other one did not fence it"
-
-
-def test_a_sink_gives_its_id_up_when_its_query_or_its_write_has_ended(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
-    """A loop that starts the query again with a new sink each time, and a notebook cell that runs twice."""
-    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
-    topic, id_ = create_topic(servers, unique("again")), unique("again")
-    first, second = sinks(servers, id_, topic=topic), sinks(servers, id_, topic=topic)
-    for sink in (first, second, first):
-        lines.add_batch()
-        run(stream(spark, lines), sink, checkpoint)
-    frame = spark.range(1).selectExpr("'plain' AS value")
-    for sink in (second, first):
-        assert sink.write(frame) == 1
-    assert [outcomes(first)[:2], outcomes(second)[:1]] == [
-        [(0, "committed", 40), (2, "committed", 40)],
-        [(1, "committed", 40)],
-    ]
-    assert values(servers, topic) == sorted([*lines.all, "plain", "plain"])
-
-
 def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_the_whole_batch(
     spark: Any, target: Target, unique: Unique, sinks: MakeSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -495,46 +357,6 @@ def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_
         assert is_soon_free(servers, topic)
 
 
-@pytest.mark.parametrize("tls", ["false", "true"])
-def test_a_task_waits_for_a_place_if_the_driver_has_no_connection_left(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch, tls: str
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("room"))
-    monkeypatch.setattr(lease_server, "room_for_connections", lambda limit: 1)
-
-    sink = sinks(servers, unique("room"), topic=topic, fencepost_lease_tls=tls)
-
-    assert sink.write(spark.range(0, 400, 1, 8).selectExpr("'x' AS value")) == 400
-
-    assert len(values(servers, topic)) == 400
-
-
-@pytest.mark.engines
-def test_thousands_of_connections_that_never_speak_do_not_stop_a_write_with_tls(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("attack"))
-    monkeypatch.setattr(lease_server, "room_for_connections", lambda limit: 50)
-    sink = sinks(servers, unique("attack"), topic=topic, fencepost_lease_tls="true")
-    frame = spark.range(0, 400, 1, 8).selectExpr("cast(id AS string) AS value")
-    sink.write(frame)  # Now it has a lease port.
-    caplog.clear()
-
-    assert sink._runner is not None
-    assert sink._runner.attempts.leases is not None
-    writes = 1
-    with Attack(("127.0.0.1", sink._runner.attempts.leases.port)) as attack:
-        while attack.count < 3000:
-            assert sink.write(frame) == 400
-            writes += 1
-
-    assert sorted(values(servers, topic), key=int) == sorted(list(map(str, range(400))) * writes, key=int)
-    assert sink.recent_progress[-1].attempts == 1
-    assert 0 < len([record for record in caplog.records if "lease" in record.name]) <= 6, caplog.text
-
-
 def test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
 ) -> None:
@@ -550,46 +372,6 @@ def test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it(
     with socket.create_connection(("127.0.0.1", sink._runner.attempts.leases.port), 10) as plain:
         plain.sendall(b"\0\0\0\2{}")
         assert plain.recv(1) in (b"", b"\x15"), "nothing, or a TLS alert"
-
-
-def test_tasks_that_cannot_reach_the_driver_name_host_port_and_settings(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("unreachable"))
-    more = {"fencepost_lease_host": "127.0.0.2", "fencepost_lease_bind": "127.0.0.1"}
-    sink = sinks(servers, unique("unreachable"), topic=topic, **more)
-    with pytest.raises(SinkError) as raised:
-        sink.write(spark.range(5).selectExpr("'x' AS value"))
-    message = str(raised.value)
-    assert re.match(r"task .* cannot reach the driver's lease service at 127\.0\.0\.2:\d+: .*refused\n\nhint:", message)
-    assert all(f"fencepost.lease.{name}" in message for name in ("host", "port", "bind"))
-    assert "Traceback" not in message
-    assert written(servers, topic) == 0
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
-@pytest.mark.usefixtures("plane")
-def test_tasks_reach_a_driver_with_an_ipv6_address(spark: Any, broker: Broker, unique: Unique, sinks: MakeSink) -> None:
-    topic = create_topic(broker.bootstrap_servers, unique("ipv6"))
-    more = {"fencepost_lease_host": "[::1]", "fencepost_lease_bind": "::1"}
-    sink = sinks(broker.bootstrap_servers, unique("ipv6"), topic=topic, **more)
-    assert sink.write(spark.range(5).selectExpr("'x' AS value")) == 5
-
-
-def test_the_lease_port_is_not_open_on_other_addresses_of_the_driver(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
-) -> None:
-    topic = create_topic(broker.bootstrap_servers, unique("bound"))
-    sink = sinks(broker.bootstrap_servers, unique("bound"), topic=topic)
-    assert sink.write(spark.range(5).selectExpr("'x' AS value")) == 5
-    assert sink._runner is not None
-    assert sink._runner.attempts.leases is not None
-    port = sink._runner.attempts.leases.port
-    with socket.create_connection(("127.0.0.1", port), 5):
-        pass
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.2", port), 5).close()
 
 
 def test_workers_without_the_package_are_reported_in_one_line(

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.failures import BrokerError
-from fencepost.spark.driver.query_stop import STOPPED
 from fencepost.spark.sink import ExactlyOnceSink, SinkError, SinkFenced
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -100,19 +98,6 @@ def test_a_task_that_throws_fails_the_query_with_its_message_and_blocks_no_parti
         sink.close()
 
 
-def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -> None:
-    frame = spark.range(5).selectExpr("'x' AS value", "'no-such-topic' AS topic")
-    sink = ExactlyOnceSink(settings(broker.bootstrap_servers, unique("unknown")))
-    try:
-        said = r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist\n\nhint: create it"
-        with pytest.raises(BrokerError, match=said):
-            sink.write(frame, topic="no-such-topic")
-        with pytest.raises(SinkError, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
-            sink.write(frame)
-    finally:
-        sink.close()
-
-
 def test_a_record_that_the_topic_does_not_allow_is_named_with_its_size(
     spark: Any, target: Target, unique: Unique
 ) -> None:
@@ -152,16 +137,6 @@ def test_a_query_that_is_stopped_in_a_batch_has_not_failed_and_goes_on_later(
         assert values(servers, topic) == sorted(lines.all)
     finally:
         sink.close()
-
-
-def test_spark_takes_the_words_of_a_stopped_batch_for_an_interruption(spark: Any) -> None:
-    jvm = spark._jvm
-    is_interruption = jvm.org.apache.spark.sql.execution.streaming.StreamExecution.isInterruptionException
-    context = spark._jsc.sc()
-    assert is_interruption(
-        jvm.py4j.Py4JException(f"Traceback\n  in a file\nQueryStopped: stopped ({STOPPED})\n"), context
-    )
-    assert not is_interruption(jvm.py4j.Py4JException("Traceback\n  in a file\nValueError: no"), context)
 
 
 def test_a_python_worker_that_dies_in_a_batch_costs_an_attempt(
@@ -253,33 +228,5 @@ def test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_n
         assert is_soon_free(servers, topic)
         with pytest.raises(SinkFenced, match="belongs to"):
             sink.write(spark.range(3).selectExpr("'x' AS value"))
-    finally:
-        sink.close()
-
-
-def test_a_batch_that_outlives_its_transaction_twice_names_the_setting(
-    spark: Any, broker: Broker, unique: Unique
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("slow"))
-    sink = ExactlyOnceSink(settings(servers, unique("slow"), topic=topic, transaction_timeout_ms=1500))
-    wait = until_half_written(servers, topic)
-
-    def slow(batches: Rows) -> Rows:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        for batch in batches:
-            if context is not None and context.partitionId() == 1:
-                wait()
-                time.sleep(3)
-            yield batch
-
-    frame = spark.range(0, 20, 1, 2).selectExpr("cast(id AS string) AS value").mapInArrow(slow, "value string")
-    try:
-        with pytest.raises(SinkError, match=r"twice in a row.*(?s:.*)longer than transaction\.timeout\.ms=1500"):
-            sink.write(frame)
-        assert is_free(servers, topic)
-        assert values(servers, topic) == []
     finally:
         sink.close()

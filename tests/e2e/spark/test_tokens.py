@@ -9,11 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from fencepost.client.failures import AuthenticationFailed
-from fencepost.spark import check
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.sink import BatchProgress, ExactlyOnceSink
 from tests.e2e.spark.streams import (
@@ -28,7 +25,6 @@ from tests.e2e.spark.streams import (
     run,
     stream,
     values,
-    wait_for,
 )
 from tests.engines.apache_kafka import PASSWORD, REAUTHENTICATED_MS, ApacheKafka
 from tests.engines.oidc import CLIENT_SECRET, OidcProvider
@@ -80,21 +76,6 @@ def test_tasks_log_in_with_tokens_that_the_driver_fetches(
     assert provider.url not in str(plans)
 
 
-@pytest.mark.usefixtures("plane")
-def test_a_pipeline_with_a_token_passes_the_check(
-    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
-) -> None:
-    topic = create_topic(apache.bootstrap_servers, unique("checked"))
-    mine = {"transactional.id": unique("checked"), "topic": topic, "fencepost.plane": PLANE.get()}
-    given = {**apache.security("SASL_SSL"), **provider.settings, **mine}
-    report = check(spark, given, tasks=1)
-    assert report.is_ok, str(report)
-    wrong = check(spark, {**given, "sasl.oauthbearer.client.secret": "a guess"}, tasks=1)
-    assert not wrong.is_ok
-    assert "with 401: invalid_client" in str(wrong)
-    assert "a guess" not in str(wrong)
-
-
 class HalfWritten:
     """A query whose second task waits in the middle of its rows."""
 
@@ -115,33 +96,6 @@ class HalfWritten:
         finally:
             sink.close()
         return sink.recent_progress[-1]
-
-
-def test_connections_of_executors_log_in_again_in_a_later_transaction(
-    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
-) -> None:
-    provider.lifetime_s = REAUTHENTICATED_MS / 1000
-    topic = create_topic(apache.bootstrap_servers, unique("again"))
-    security = apache.security("SASL_PLAINTEXT")
-    port = int(security["bootstrap.servers"].rpartition(":")[2])
-    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
-
-    def connections() -> set[int]:
-        return {c.laddr.port for c in java.net_connections("tcp") if c.raddr and c.raddr.port == port}
-
-    sink = ExactlyOnceSink({**security, **provider.settings, "transactional.id": unique("again"), "topic": topic})
-    try:
-        sink.write(rows(spark))
-        first, fetched = connections(), len(provider.tokens)
-        time.sleep(REAUTHENTICATED_MS / 1000 * 1.2)
-        sink.write(rows(spark))
-        # Each task has one to its leader and one for metadata, which only the first write needs. The broker would have
-        # closed all those to leaders.
-        assert len(first & connections()) > len(first) / 2
-    finally:
-        sink.close()
-    assert len(provider.tokens) > fetched
-    assert values(apache.bootstrap_servers, topic) == sorted(2 * ALL)
 
 
 @pytest.fixture
@@ -180,18 +134,6 @@ def test_logins_that_end_in_the_middle_of_a_micro_batch_are_renewed_and_cost_no_
 
 
 @pytest.mark.engines
-def test_a_token_endpoint_that_fails_in_the_middle_of_a_micro_batch_and_comes_back_costs_no_transaction(
-    half_written: HalfWritten, provider: OidcProvider
-) -> None:
-    provider.answer = 503, b'{"error": "temporarily_unavailable"}'
-    asked = len(provider.forms)
-    release(half_written.held)
-    wait_for(lambda: len(provider.forms) > asked + 2)
-    provider.answer = None
-    assert half_written.running.result(TIMEOUT_S).attempts == 1
-
-
-@pytest.mark.engines
 def test_a_token_that_is_refused_in_the_middle_of_a_micro_batch_fails_the_query_and_the_restart_writes_it_once(
     half_written: HalfWritten, provider: OidcProvider
 ) -> None:
@@ -201,24 +143,6 @@ def test_a_token_that_is_refused_in_the_middle_of_a_micro_batch_fails_the_query_
         half_written.running.result(TIMEOUT_S)
     provider.answer = None
     assert half_written.run().outcome == "committed"
-
-
-def test_a_stream_with_a_wrong_secret_fails_with_what_to_check_and_without_the_secret(
-    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, tmp_path: Path
-) -> None:
-    topic = create_topic(apache.bootstrap_servers, unique("wrong"))
-    lines = Lines(tmp_path / "lines")
-    lines.add_batch()
-    login = {**provider.settings, "sasl.oauthbearer.client.secret": "a guess"}
-    mine = {"transactional.id": unique("wrong"), "topic": topic}
-    sink = ExactlyOnceSink({**apache.security("SASL_PLAINTEXT"), **login, **mine})
-    try:
-        with pytest.raises(Exception, match=r"AuthenticationFailed(?s:.*)with 401: invalid_client") as failed:
-            run(stream(spark, lines), sink, tmp_path / "checkpoint")
-    finally:
-        sink.close()
-    assert "hint: check sasl.oauthbearer.client.id, .client.secret and .scope" in str(failed.value)
-    assert "a guess" not in str(failed.value)
 
 
 def test_a_token_of_a_function_reaches_tasks_although_the_function_cannot_be_pickled(
@@ -240,20 +164,6 @@ def test_a_token_of_a_function_reaches_tasks_although_the_function_cannot_be_pic
     finally:
         sink.close()
     assert called == ["eu-west-1"]
-
-
-def test_a_function_that_raises_fails_the_write_with_its_error(spark: Any, apache: ApacheKafka, unique: Unique) -> None:
-    def make(config: str) -> tuple[str, float]:
-        raise LookupError("no credentials on this machine")
-
-    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": make}
-    mine = {"transactional.id": unique("raises"), "topic": "t"}
-    sink = ExactlyOnceSink({**apache.security("SASL_PLAINTEXT"), **login, **mine})
-    try:
-        with pytest.raises(AuthenticationFailed, match="make failed: LookupError: no credentials on this machine"):
-            sink.write(rows(spark))
-    finally:
-        sink.close()
 
 
 # --- certificates -------------------------------------------------------------------------------------------
@@ -302,29 +212,3 @@ def test_tasks_show_the_certificate_of(
     finally:
         sink.close()
     assert values(apache.bootstrap_servers, topic) == ALL
-
-
-# --- what Spark shows ---------------------------------------------------------------------------------------
-
-
-def test_no_secret_of_a_login_or_a_certificate_is_in_the_plans_that_spark_shows(
-    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, tmp_path: Path
-) -> None:
-    store = spark._jsparkSession.sharedState().statusStore()
-    before = store.executionsCount()
-    topic = create_topic(apache.bootstrap_servers, unique("shown"))
-    pem = forms(apache, tmp_path)["PEM texts"]
-    pem = {**pem, "ssl.key.pem": pem["ssl.key.pem"].replace("\n", "\\n")}
-    given = {**apache.security("SASL_SSL"), **provider.settings, **pem}
-    del given["ssl.ca.location"]
-    options = {f"kafka.{name}": value for name, value in given.items()}
-    options |= {"topic": topic, "kafka.transactional.id": unique("shown")}
-    rows(spark).write.format("fencepost").mode("append").options(**options).save()
-    assert values(apache.bootstrap_servers, topic) == ALL
-    shown = [store.executionsList().apply(n) for n in range(before, store.executionsCount())]
-    text = "\n".join(str(s) for one in shown for s in (one.description(), one.details(), one.physicalPlanDescription()))
-    assert "SaveIntoDataSourceCommand" in text, "it is the write that is shown"
-    assert apache.security("SASL_SSL")["bootstrap.servers"] in text, "with its options"
-    key = pem["ssl.key.pem"].split("\\n")[1]
-    for secret in (CLIENT_SECRET, PASSWORD, key, *provider.tokens):
-        assert secret not in text

@@ -119,6 +119,22 @@ def test_the_history_includes_requests() -> None:
     ]
 
 
+def test_the_last_records_have_the_causes_that_they_have_among_all() -> None:
+    entries = (
+        entry(EMPTY, -900),
+        entry(ONGOING, -800),
+        entry(PREPARE_ABORT, -100, epoch=5),
+        entry(COMPLETE_ABORT, -99),
+    )
+    snapshot = HistorySnapshot(
+        now_ms=NOW_MS, transactional_id="orders-sink", log=None, entries=entries, rpcs=(rpc(), rpc("EndTxn"))
+    )
+    whole, last = diagnose_history(snapshot), diagnose_history(snapshot, 1)
+    assert last.transitions == whole.transitions[-1:]
+    assert [request.name for request in last.rpcs or ()] == ["EndTxn"]
+    assert diagnose_history(snapshot, 99) == whole
+
+
 def test_a_tombstone_is_the_end_of_an_id() -> None:
     tombstone = LogEntry(offset=9, timestamp_ms=NOW_MS, txn=None)
     log = NamedPartition("__transaction_state", 39)
