@@ -11,7 +11,7 @@ from typing import Any
 
 from fencepost.broker.controller import PRODUCER_ID_BLOCK, Controller
 from fencepost.broker.coordinator import elsewhere, two_phase_commit
-from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit
+from fencepost.broker.coordinator.two_phase_commit import Steps, TwoPhaseCommit
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.metadata import Metadata
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
@@ -26,10 +26,11 @@ from tests.simulation.patching import Patch, patched
 
 def marker_before_decision() -> list[Patch]:
     """Markers are written before the decision is in the coordinator's log."""
-    prepare = TwoPhaseCommit.prepare
+    steps = TwoPhaseCommit.steps
 
-    def prepare_late(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
-        for topic, index in prepared.partitions:
+    def markers_first(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, *rest: Any) -> Steps:
+        is_decided = shard.txns.get(prepared.transactional_id) is prepared
+        for topic, index in () if is_decided else prepared.partitions:
             found = self._cluster.partition(topic, index)
             if found is None:
                 continue  # Another node leads it.
@@ -38,9 +39,9 @@ def marker_before_decision() -> list[Patch]:
             commit = prepared.state is PREPARE_COMMIT
             self.write_marker(found, prepared.producer_id, prepared.producer_epoch, commit, version, now_ms)
             self._cluster.reach("txn.marker.after")
-        prepare(self, shard, prepared, now_ms, then)
+        return (yield from steps(self, shard, prepared, now_ms, *rest))
 
-    return [(TwoPhaseCommit, "prepare", prepare_late)]
+    return [(TwoPhaseCommit, "steps", markers_first)]
 
 
 def no_epoch_check() -> list[Patch]:
@@ -99,15 +100,16 @@ def unstable_offsets() -> list[Patch]:
 def commit_before_sync() -> list[Patch]:
     """With fencepost.flush.on.commit, the decision may reach the disk before the data."""
 
-    def end(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
-        self.prepare(
-            shard,
-            prepared,
-            now_ms,
-            lambda error: then(error) if error else self._decided(shard, prepared, now_ms, then),
-        )
+    steps = TwoPhaseCommit.steps
 
-    return [(TwoPhaseCommit, "end", end)]
+    def steps_without_data(self: TwoPhaseCommit, shard: Any, prepared: Txn, *rest: Any) -> Steps:
+        is_decided = shard.txns.get(prepared.transactional_id) is prepared
+        left = steps(self, shard, prepared, *rest)
+        if self._flushes and prepared.state is PREPARE_COMMIT and not is_decided:
+            next(left)  # It asks for the sync of the data, and gets none.
+        return (yield from left)
+
+    return [(TwoPhaseCommit, "steps", steps_without_data)]
 
 
 # --- with several nodes -----------------------------------------------------------------------------------------

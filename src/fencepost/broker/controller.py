@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.config import Config
-from fencepost.broker.coordinator.two_phase_commit import TxnCounts
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.broker.leaders import NO_LEADER, Leader, Replicas, replicas, spread
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
@@ -55,6 +55,17 @@ class BrokerAddress(NamedTuple):
     node_id: int
     host: str
     port: int
+
+
+@dataclass(slots=True)
+class TxnCounts:
+    """Counts since the start of the process, of all nodes."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    fenced: int = 0  # Requests refused because a newer producer has the id.
+    unverified: int = 0  # Writes that belong to no transaction (KIP-890).
 
 
 class LogToLead(NamedTuple):

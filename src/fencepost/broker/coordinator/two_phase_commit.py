@@ -12,14 +12,16 @@ without the one before it:
 
 A transaction of TV0 or TV1 has one more sync of the state log before step 4. A crash after step 1 leaves Prepare* in
 the state log. The next start continues with step 2; a second marker for the same transaction does no harm.
+
+`TwoPhaseCommit.steps` is a generator: it yields what it waits for. With neither a sync nor another node nor a full disk
+in the way, it waits for nothing, and the transaction has ended when `end` returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordinator.elsewhere import write_markers
 from fencepost.broker.coordinator.txn_shard import TxnShard
@@ -46,80 +48,95 @@ NO_COORDINATOR_EPOCH = 0  # Of a marker that no coordinator decided.
 _ENDED_THERE = frozenset({errors.NONE, errors.INVALID_PRODUCER_EPOCH})
 
 Then = Callable[[int], None]  # Receives an error code; NONE is success.
+# Something to wait for: it takes the function to call when the wait is over. `Steps` receive what that is called with.
+Wait = Callable[[Callable[..., None]], object]
+Steps = Generator[Wait, Any, int]  # Returns an error code.
 
 
-@dataclass(slots=True)
-class TxnCounts:
-    """Counts since the start of the process."""
+def run(shard: TxnShard, steps: Steps, then: Then, found: tuple[Any, ...] | None = None) -> None:
+    """Run `steps` to the end, or up to the next wait and go on after it. `then` receives the error that they return.
 
-    committed: int = 0
-    aborted: int = 0
-    timed_out: int = 0
-    fenced: int = 0  # Requests refused because a newer producer has the id.
-    unverified: int = 0  # Writes that belong to no transaction (KIP-890).
+    If another node coordinates the shard after a wait, that one ends its transactions, and the steps end here.
+    """
+    if shard.is_closed:
+        then(errors.NOT_COORDINATOR)
+        return
+    try:
+        wait = steps.send(found)
+    except StopIteration as end:
+        then(end.value)
+        return
+    wait(lambda *found: run(shard, steps, then, found))
 
 
 class TwoPhaseCommit:
-    def __init__(self, cluster: Cluster, counts: TxnCounts) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._counts = counts
+        self._counts = cluster.controller.txn_counts
         self._trace = cluster.trace
         self.answers_after_complete = cluster.config["fencepost.endtxn.reply"] == "complete"
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
 
     def end(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
-        """Steps 1 to 4. `then` receives an error, or NONE at the step that `fencepost.endtxn.reply` names."""
+        """Run the steps. `then` receives an error, or NONE at the step that `fencepost.endtxn.reply` names."""
+        run(shard, self.steps(shard, prepared, now_ms, not self.answers_after_complete), then)
 
-        def go_on(error: int) -> None:
+    def steps(self, shard: TxnShard, prepared: Txn, now_ms: int, answers_early: bool = False) -> Steps:
+        """Steps 1 to 3, from step 2 on if `prepared` is in the shard already. Step 4 is up to the caller."""
+        cluster = self._cluster
+        if shard.txns.get(prepared.transactional_id) is not prepared:
+            if self._flushes and prepared.state is PREPARE_COMMIT:
+                yield from self._sync_alone(shard, prepared, self._logs_of(prepared.partitions))
+            # Step 1.
+            cluster.reach("txn.prepare.before")
+            error = shard.write(prepared, now_ms)
             if error:
-                then(error)
+                return error
+            if prepared.state is PREPARE_COMMIT:
+                self._counts.committed += 1
             else:
-                self._decided(shard, prepared, now_ms, then)
+                self._counts.aborted += 1
+            cluster.reach("txn.prepare.after")
+            if self._flushes:
+                yield partial(cluster.sync, [shard.log.partition.log])
+            if answers_early:
+                cluster.timers.at(now_ms, lambda at_ms: self.end(shard, prepared, at_ms, ignored))
+                return errors.NONE
 
-        if self._flushes and prepared.state is PREPARE_COMMIT:
-            logs = self._logs_of(prepared.partitions)
-            self._sync(shard, prepared, logs, lambda: self.prepare(shard, prepared, now_ms, go_on))
-        else:
-            self.prepare(shard, prepared, now_ms, go_on)
-
-    def prepare(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
-        """Step 1. For a commit with flush, the data must be synced before. The markers are up to the caller."""
-        self._cluster.reach("txn.prepare.before")
-        error = shard.write(prepared, now_ms)
-        if error:
-            then(error)
-            return
-        if prepared.state is PREPARE_COMMIT:
-            self._counts.committed += 1
-        else:
-            self._counts.aborted += 1
-        self._cluster.reach("txn.prepare.after")
+        # Step 2.
+        left = list(prepared.partitions)
+        while left:
+            part, left = left[:MARKERS_A_SLICE], left[MARKERS_A_SLICE:]
+            unwritten, elsewhere = self._write_markers_here(shard, prepared, part, now_ms)
+            if elsewhere:
+                found, now_ms = yield partial(write_markers, cluster, prepared, shard.epoch, elsewhere, now_ms)
+                unwritten += [where for where, error in found.items() if error not in _ENDED_THERE]
+            left += unwritten
+            if left:
+                (now_ms,) = yield partial(cluster.timers.at, now_ms + (RETRY_MS if unwritten else PAUSE_MS))
         if self._flushes:
-            self._cluster.sync([shard.log.partition.log], lambda: then(errors.NONE))
-        else:
-            then(errors.NONE)
+            # Complete* says that all markers are written, so it must not reach the disk before them.
+            yield partial(cluster.sync, self._logs_of(prepared.partitions))
 
-    def _decided(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
-        if self.answers_after_complete:
-            self.write_markers(shard, prepared, prepared.partitions, now_ms, then)
-        else:
-            then(errors.NONE)
-            self._cluster.timers.at(
-                now_ms, lambda at_ms: self.write_markers(shard, prepared, prepared.partitions, at_ms, None)
-            )
+        # Step 3.
+        cluster.reach("txn.complete.before")
+        while shard.write(complete(prepared, now_ms), now_ms):
+            (now_ms,) = yield partial(cluster.timers.at, now_ms + RETRY_MS)
+        cluster.reach("txn.complete.after")
+        if self._flushes and not prepared.client_transaction_version.bumps_epoch:
+            # The next transaction has the same epoch. If a power loss lost Complete* and kept data of the next
+            # transaction, recovery would end that one with the markers of this one.
+            yield from self._sync_alone(shard, prepared, [shard.log.partition.log])
+        return errors.NONE
 
-    def write_markers(
-        self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int, then: Then | None
-    ) -> None:
-        """Write a marker to each of `partitions`, then Complete*. Other requests are served between many markers."""
-        if shard.is_closed:
-            self._leave(then)
-            return
+    def _write_markers_here(
+        self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Write the markers of the partitions that this node leads; return where that failed, and those of others."""
         commit = prepared.state is PREPARE_COMMIT
-        unwritten: dict[TopicPartition, int] = {}
+        unwritten: list[TopicPartition] = []
         elsewhere: list[TopicPartition] = []
-        left = iter(partitions)
-        for topic, index in islice(left, MARKERS_A_SLICE):
+        for topic, index in partitions:
             partition = self._cluster.partition(topic, index)
             if partition is None:
                 # If the topic was deleted, there is nothing left to commit or abort.
@@ -138,50 +155,10 @@ class TwoPhaseCommit:
                 shard,
             )
             if error not in _ENDED_THERE:
-                unwritten[topic, index] = error
+                unwritten.append((topic, index))
                 continue
             self._cluster.reach("txn.marker.after")
-        rest = list(left)
-        if elsewhere:
-
-            def answered(found: Mapping[TopicPartition, int], at_ms: int) -> None:
-                self._markers_written(shard, prepared, {**unwritten, **found}, rest, at_ms, then)
-
-            write_markers(self._cluster, prepared, shard.epoch, elsewhere, now_ms, answered)
-        else:
-            self._markers_written(shard, prepared, unwritten, rest, now_ms, then)
-
-    def _markers_written(
-        self,
-        shard: TxnShard,
-        prepared: Txn,
-        results: Mapping[TopicPartition, int],
-        rest: list[TopicPartition],
-        now_ms: int,
-        then: Then | None,
-    ) -> None:
-        """Go on with the `rest`, and try again where that helps; then Complete*."""
-        if shard.is_closed:
-            self._leave(then)
-            return
-        unwritten = [where for where, error in results.items() if error not in _ENDED_THERE]
-        if unwritten or rest:
-            pause_ms = RETRY_MS if unwritten else PAUSE_MS
-            self._cluster.timers.at(
-                now_ms + pause_ms, lambda at_ms: self.write_markers(shard, prepared, rest + unwritten, at_ms, then)
-            )
-        elif self._flushes:
-            # Complete* says that all markers are written, so it must not reach the disk before them.
-            self._cluster.sync(
-                self._logs_of(prepared.partitions), lambda: self._complete(shard, prepared, now_ms, then)
-            )
-        else:
-            self._complete(shard, prepared, now_ms, then)
-
-    def _leave(self, then: Then | None) -> None:
-        """Another node coordinates the shard, and will end its transactions; the client must go there."""
-        if then is not None:
-            then(errors.NOT_COORDINATOR)
+        return unwritten, elsewhere
 
     def write_marker(
         self,
@@ -209,37 +186,16 @@ class TwoPhaseCommit:
             self._trace(marked(transactional_id, partition, producer_id, epoch, commit, error))
         return error
 
-    def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:
-        if shard.is_closed:
-            self._leave(then)
-            return
-        self._cluster.reach("txn.complete.before")
-        if shard.write(complete(prepared, now_ms), now_ms):
-            self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._complete(shard, prepared, at_ms, then))
-            return
-        self._cluster.reach("txn.complete.after")
-
-        def answer() -> None:
-            if then is not None:
-                then(errors.NONE)
-
-        if self._flushes and not prepared.client_transaction_version.bumps_epoch:
-            # The next transaction has the same epoch. If a power loss lost Complete* and kept data of the next
-            # transaction, recovery would end that one with the markers of this one.
-            self._sync(shard, prepared, [shard.log.partition.log], answer)
-        else:
-            answer()
-
-    def _sync(self, shard: TxnShard, txn: Txn, logs: list[Log], then: Callable[[], None]) -> None:
-        """Sync `logs`; meanwhile the id accepts no other request."""
+    def _sync_alone(self, shard: TxnShard, txn: Txn, logs: list[Log]) -> Generator[Wait, Any, None]:
+        """Wait until `logs` are synced; meanwhile the id accepts no other request."""
         shard.pending.add(txn.transactional_id)
-
-        def synced() -> None:
-            shard.pending.discard(txn.transactional_id)
-            then()
-
-        self._cluster.sync(logs, synced)
+        yield partial(self._cluster.sync, logs)
+        shard.pending.discard(txn.transactional_id)
 
     def _logs_of(self, partitions: Iterable[TopicPartition]) -> list[Log]:
         """The nodes share the storage, so this includes logs that other nodes lead."""
         return self._cluster.storage.open_logs(partitions)
+
+
+def ignored(error: int) -> None:
+    """As `then`, where no client waits."""

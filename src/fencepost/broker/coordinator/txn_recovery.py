@@ -8,9 +8,10 @@ records may be gone, so every id gets a new producer id and every transaction th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fencepost.broker.coordinator.two_phase_commit import RETRY_MS
+from fencepost.broker.coordinator.two_phase_commit import RETRY_MS, Steps, ignored, run
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
@@ -51,7 +52,9 @@ class TxnRecovery:
         aborts_ongoing = self._cluster.config["fencepost.recovery.ongoing"] == "abort"
         unfenced = {txn.transactional_id for txn in self._txns.all_txns()} if lost_appends else set()
 
-        def fenced(transactional_id: str) -> None:
+        def fenced(transactional_id: str, error: int) -> None:
+            if error:
+                return  # Another node coordinates the id, and goes on.
             unfenced.discard(transactional_id)
             if not unfenced:
                 then()
@@ -61,11 +64,12 @@ class TxnRecovery:
         for shard in self._txns.shards.values():
             for txn in list(shard.txns.values()):
                 if lost_appends:
-                    self._fence_owner(shard, txn.transactional_id, now_ms, fenced)
+                    fence = self._fence_owner(shard, txn.transactional_id, now_ms)
+                    run(shard, fence, partial(fenced, txn.transactional_id))
                 elif txn.state in PREPARED:
-                    self._txns.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+                    self._txns.two_phase_commit.end(shard, txn, now_ms, ignored)
                 elif txn.state is ONGOING and aborts_ongoing:
-                    self._txns.fence(shard, txn, now_ms, lambda error: None)
+                    self._txns.fence(shard, txn, now_ms, ignored)
 
     def go_on(self, shard: TxnShard, now_ms: int) -> None:
         """Continue where the node stopped that has led the shard: with what it has decided, and after a power loss with
@@ -74,11 +78,11 @@ class TxnRecovery:
         first_id_after_loss = self._cluster.metadata.first_producer_id_after_loss
         for txn in list(shard.txns.values()):
             if lost_appends and txn.producer_id < first_id_after_loss:
-                self._fence_owner(shard, txn.transactional_id, now_ms, lambda transactional_id: None)
+                run(shard, self._fence_owner(shard, txn.transactional_id, now_ms), ignored)
             elif txn.state in PREPARED:
-                self._txns.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+                self._txns.two_phase_commit.end(shard, txn, now_ms, ignored)
 
-    def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]) -> None:
+    def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int) -> Steps:
         """Keep the producer of an id from continuing after a power loss, whatever the state of the id is.
 
         A power loss can lose the record that opened a transaction, and any of its data. The client would continue with
@@ -88,32 +92,25 @@ class TxnRecovery:
         power loss can lose the records of the last epochs too, and a later epoch of the same producer id could be one
         of these.
         """
-        if shard.is_closed:
-            return  # The node that leads it now goes on.
-        txn = shard.txns[transactional_id]
-        shard.pending.add(transactional_id)
-
-        def step_done(error: int) -> None:
-            if not error:
-                self._fence_owner(shard, transactional_id, now_ms, then)
-                return
-            self._cluster.timers.at(
-                now_ms + RETRY_MS, lambda at_ms: self._fence_owner(shard, transactional_id, at_ms, then)
-            )
-
         two_phase_commit = self._txns.two_phase_commit
-        try:
-            if txn.state in PREPARED:
-                two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, step_done)
-            elif txn.state is ONGOING:
-                two_phase_commit.prepare(shard, self._aborted(txn, now_ms), now_ms, step_done)
-            elif error := shard.write(self._with_new_producer_id(txn, now_ms), now_ms):
-                step_done(error)
-            else:
-                shard.pending.discard(transactional_id)
-                then(transactional_id)
-        except StorageFailed:  # The disk refuses the claim of new producer ids.
-            step_done(errors.COORDINATOR_LOAD_IN_PROGRESS)
+        while True:
+            shard.pending.add(transactional_id)
+            txn = shard.txns[transactional_id]
+            try:
+                if txn.state in PREPARED:
+                    error = yield from two_phase_commit.steps(shard, txn, now_ms)
+                elif txn.state is ONGOING:
+                    error = yield from two_phase_commit.steps(shard, self._aborted(txn, now_ms), now_ms)
+                else:
+                    error = shard.write(self._with_new_producer_id(txn, now_ms), now_ms)
+                    if not error:
+                        break
+            except StorageFailed:  # The disk refuses the claim of new producer ids.
+                error = errors.COORDINATOR_LOAD_IN_PROGRESS
+            if error:
+                (now_ms,) = yield partial(self._cluster.timers.at, now_ms + RETRY_MS)
+        shard.pending.discard(transactional_id)
+        return errors.NONE
 
     def _aborted(self, txn: Txn, now_ms: int) -> Txn:
         """The record that decides to abort an open transaction. Raises StorageFailed."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
-from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit
+from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, ignored
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import aborted_for_another, refused, timed_out
@@ -40,7 +40,7 @@ class TxnCoordinator:
     def __init__(self, cluster: Cluster) -> None:
         self.counts = cluster.controller.txn_counts
         self.shards: dict[int, TxnShard] = {}  # Those that this node leads, by partition.
-        self.two_phase_commit = TwoPhaseCommit(cluster, self.counts)
+        self.two_phase_commit = TwoPhaseCommit(cluster)
         self._recovery = TxnRecovery(cluster, self)
         self._cluster = cluster
         self._trace = cluster.trace
@@ -271,7 +271,7 @@ class TxnCoordinator:
         def answer(error: int) -> None:
             # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
             # here: if another producer gets the id first, no coordinator can tell it any more.
-            if error and shard.txns.get(transactional_id) != prepared:
+            if error and shard.txns.get(transactional_id) is txn:  # Nothing is decided.
                 reply(error, -1, -1)
             else:
                 reply(errors.NONE, next_id, next_epoch)
@@ -296,7 +296,7 @@ class TxnCoordinator:
         self.counts.timed_out += 1
         if self._trace is not None:
             self._trace(timed_out(txn, now_ms))
-        self.fence(shard, txn, now_ms, lambda error: None)
+        self.fence(shard, txn, now_ms, ignored)
 
     def remove_expired(self, now_ms: int) -> None:
         expiration_ms = self._config["transactional.id.expiration.ms"]
