@@ -9,12 +9,13 @@ errors of its first partitions.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fencepost.protocol import errors, messages
-from fencepost.protocol.batch import HEADER_BYTES, Corrupt, decode_header
-from fencepost.protocol.schema import Malformed, read_uvarint, skip_tags
+from fencepost.protocol import errors
+from fencepost.protocol.batch import Corrupt, decode_header
+from fencepost.protocol.schema import Malformed
+from fencepost.protocol.walking import EndsTooEarly, error_codes, named, values_in_request
 
 PRODUCE, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 22, 24, 25, 26, 28
 NAMES = {
@@ -30,11 +31,6 @@ KEPT_BYTES = 256
 KEPT_REPLY_BYTES = 1024
 KEPT_PER_CONNECTION = 16
 _HEADER = struct.Struct(">hhih")
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_WHO = struct.Struct(">qh")
-BROKERS_ONLY = 4  # Only brokers send AddPartitionsToTxn from this version on.
-INIT_NAMES_PRODUCER = 3
 
 
 # A request as the shell keeps it: its arrival (ms), its first bytes, those of the answer (None: not answered yet,
@@ -82,219 +78,101 @@ def read_rpc(
     if transactional_id.encode() not in frame:
         return None
     try:
-        read = _Reader(frame, topic_names)
-        if read.nullable_string() != transactional_id:
+        api_key, version, _, client_id_size = _HEADER.unpack_from(frame)
+        client_id = frame[10 : 10 + client_id_size].decode() if client_id_size >= 0 else None
+        values, is_whole = _values_in(api_key, version, frame)
+        if not values or (values[0][0].removeprefix(OLD), values[0][1]) != ("transactional_id", transactional_id):
             return None
-        producer_id, epoch, about = _READERS[read.api_key](read)
-    except (struct.error, IndexError, UnicodeDecodeError, Malformed, KeyError):
+        read = _read(api_key, values, is_whole, topic_names)
+    except (struct.error, UnicodeDecodeError, Malformed, KeyError):
         return None
+    if read is None:
+        return None
+    producer_id, epoch, about = read
     return SeenRpc(
         at_ms,
-        NAMES[read.api_key],
-        read.version,
-        read.client_id,
+        NAMES[api_key],
+        version,
+        client_id,
         host,
         port,
         producer_id,
         epoch,
         about,
-        errors.NONE if reply is None else _error_in(reply, read.api_key, read.version),
+        errors.NONE if reply is None else _error_in(reply, api_key, version),
         -1 if reply is None else max(done_ns // 1000 - at_ms * 1000, 0),
     )
 
 
-class _Fields:
-    """The beginning of a message, field by field."""
-
-    def __init__(self, buf: bytes, pos: int, is_flexible: bool) -> None:
-        self.buf = buf
-        self.pos = pos
-        self.is_flexible = is_flexible
-
-    def tags(self) -> None:
-        if self.is_flexible:
-            count, self.pos = read_uvarint(self.buf, self.pos)
-            self.pos = skip_tags(self.buf, self.pos, count)
-
-    def nullable_string(self) -> str | None:
-        if self.is_flexible:
-            size, self.pos = read_uvarint(self.buf, self.pos)
-            size -= 1
-        else:
-            size = self.number(_INT16)
-        if size < 0:
-            return None
-        raw = self.buf[self.pos : self.pos + size]
-        if len(raw) < size:
-            raise IndexError
-        self.pos += size
-        return raw.decode()
-
-    def count(self) -> int:
-        """How many elements an array has."""
-        if not self.is_flexible:
-            return self.number(_INT32)
-        size, self.pos = read_uvarint(self.buf, self.pos)
-        return size - 1
-
-    def number(self, layout: struct.Struct) -> int:
-        (value,) = layout.unpack_from(self.buf, self.pos)
-        self.pos += layout.size
-        return int(value)
-
-
-class _Reader(_Fields):
-    """The beginning of a request."""
-
-    def __init__(self, frame: bytes, topic_names: Callable[[bytes], str]) -> None:
-        self.topic_names = topic_names
-        self.api_key, self.version, _, client_id_size = _HEADER.unpack_from(frame)
-        pos = 10 + max(client_id_size, 0)
-        self.client_id = frame[10:pos].decode() if client_id_size >= 0 else None
-        request_class = getattr(messages, f"{NAMES[self.api_key]}Request")
-        super().__init__(frame, pos, request_class.is_flexible(self.version))
-        self.tags()
-
-    def who(self) -> tuple[int, int]:
-        producer_id, epoch = _WHO.unpack_from(self.buf, self.pos)
-        self.pos += _WHO.size
-        return producer_id, epoch
-
-
-Read = tuple[int, int, str]
-
-
-def _read_init(read: _Reader) -> Read:
-    timeout_ms = read.number(_INT32)
-    about = f"timeout {timeout_ms} ms"
-    return (*read.who(), about) if read.version >= INIT_NAMES_PRODUCER else (-1, -1, about)
-
-
-def _read_add_partitions(read: _Reader) -> Read:
-    if read.version >= BROKERS_ONLY:
-        raise KeyError
-    who = read.who()
-    return *who, ", ".join(_or_cut_off(_partitions(read)))
-
-
-def _partitions(read: _Reader) -> Iterator[str]:
-    for _ in range(read.count()):
-        topic = read.nullable_string()
-        for _ in range(read.count()):
-            yield f"{topic}-{read.number(_INT32)}"
-        if read.is_flexible:
-            read.pos += 1
-
-
-def _or_cut_off(parts: Iterator[str]) -> Iterator[str]:
-    """The kept part of a list, with "..." if the rest was cut off."""
+def _values_in(api_key: int, version: int, frame: bytes) -> tuple[list[tuple[str, Any]], bool]:
+    """The values that describe the request, and whether all of them were kept."""
+    values: list[tuple[str, Any]] = []
     try:
-        yield from parts
-    except (struct.error, IndexError, UnicodeDecodeError):
-        yield "..."
-
-
-def _read_add_offsets(read: _Reader) -> Read:
-    who = read.who()
-    return *who, f"group {read.nullable_string()}"
-
-
-def _read_end(read: _Reader) -> Read:
-    who = read.who()
-    return *who, "commit" if read.buf[read.pos] else "abort"
-
-
-def _read_commit_offsets(read: _Reader) -> Read:
-    group = read.nullable_string()
-    return *read.who(), f"group {group}"
-
-
-def _read_produce(read: _Reader) -> Read:
-    read.pos += 6  # Acks and timeout.
-    read.count()
-    if read.version >= 13:
-        topic = read.topic_names(read.buf[read.pos : read.pos + 16])
-        read.pos += 16
-    else:
-        topic = read.nullable_string() or ""
-    read.count()
-    partition = read.number(_INT32)
-    if read.is_flexible:
-        _, read.pos = read_uvarint(read.buf, read.pos)
-    else:
-        read.number(_INT32)
-    about = f"{topic}-{partition}"
-    if len(read.buf) - read.pos < HEADER_BYTES:
-        return -1, -1, about
-    try:
-        header = decode_header(read.buf, read.pos)
-    except Corrupt:
-        return -1, -1, about
-    return header.producer_id, header.producer_epoch, about
-
-
-_READERS: dict[int, Callable[[_Reader], Read]] = {
-    PRODUCE: _read_produce,
-    INIT: _read_init,
-    ADD_PARTITIONS: _read_add_partitions,
-    ADD_OFFSETS: _read_add_offsets,
-    END: _read_end,
-    COMMIT_OFFSETS: _read_commit_offsets,
-}
+        for value in values_in_request(api_key, version, frame, _WANTED[api_key]):
+            values.append(value)
+    except EndsTooEarly:
+        return values, False
+    return values, True
 
 
 def _error_in(reply: bytes, api_key: int, version: int) -> int:
-    """The first error in an answer."""
-    response_class = getattr(messages, f"{NAMES[api_key]}Response")
+    """The first error in an answer, or in the part of it that was kept."""
     try:
-        response, _ = response_class.decode(reply, 0, version)
-        codes = _codes(response, api_key)
+        return next(error_codes(api_key, version, [reply]), errors.NONE)
     except Malformed:
-        if api_key not in (PRODUCE, ADD_PARTITIONS, COMMIT_OFFSETS):
-            return errors.NONE
-        codes = _codes_of_cut(_Fields(reply, 0, response_class.is_flexible(version)), api_key, version)
-    try:
-        return next((code for code in codes if code), errors.NONE)
-    except (struct.error, IndexError, UnicodeDecodeError, Malformed):
-        return errors.NONE  # The part that was kept has no error.
+        return errors.NONE
 
 
-def _codes_of_cut(read: _Fields, api_key: int, version: int) -> Iterator[int]:
-    """The error codes of an answer that was cut off. Raises where the kept bytes end."""
-    if api_key != PRODUCE:
-        read.number(_INT32)  # How long the client was throttled.
-    for _ in range(read.count()):
-        if api_key == PRODUCE and version >= 13:
-            read.pos += 16
-        else:
-            read.nullable_string()
-        for _ in range(read.count()):
-            read.number(_INT32)
-            yield read.number(_INT16)
-            if api_key == PRODUCE:
-                _skip_rest_of_produced(read, version)
-            read.tags()
-        read.tags()
+OLD = "v3_and_below_"  # Of fields that the requests of clients to AddPartitionsToTxn have.
+_WHO = ("transactional_id", "producer_id", "producer_epoch")
+_WANTED = {
+    PRODUCE: named("transactional_id", "name", "topic_id", "index", "records"),
+    INIT: named(*_WHO, "transaction_timeout_ms"),
+    # Only brokers send it with other fields, from v4 on.
+    ADD_PARTITIONS: named(*(OLD + name for name in _WHO), "name", "partitions"),
+    ADD_OFFSETS: named(*_WHO, "group_id"),
+    END: named(*_WHO, "committed"),
+    COMMIT_OFFSETS: named(*_WHO, "group_id"),
+}
 
 
-def _skip_rest_of_produced(read: _Fields, version: int) -> None:
-    read.pos += 8 * (1 + (version >= 2) + (version >= 5))  # Base offset, append time, start offset.
-    if version >= 8:
-        for _ in range(read.count()):
-            read.number(_INT32)
-            read.nullable_string()
-            read.tags()
-        read.nullable_string()
-
-
-def _codes(response: Any, api_key: int) -> Iterator[int]:
+def _read(
+    api_key: int, values: Sequence[tuple[str, Any]], is_whole: bool, topic_names: Callable[[bytes], str]
+) -> tuple[int, int, str] | None:
+    """The producer of a request, and what is particular to its API; None if that was cut off."""
+    first = {name.removeprefix(OLD): value for name, value in reversed(values)}
+    partitions = _partitions(values, topic_names)
     if api_key == PRODUCE:
-        yield from (p.error_code for t in response.responses for p in t.partition_responses)
-    elif api_key == ADD_PARTITIONS:
-        yield from (
-            p.partition_error_code for t in response.results_by_topic_v3_and_below for p in t.results_by_partition
-        )
-    elif api_key == COMMIT_OFFSETS:
-        yield from (p.error_code for t in response.topics for p in t.partitions)
-    else:
-        yield response.error_code
+        is_there = partitions and (is_whole or "records" in first)
+        return (*_producer_of(first.get("records", b"")), partitions[0]) if is_there else None
+    who = first.get("producer_id", -1), first.get("producer_epoch", -1)
+    if api_key == ADD_PARTITIONS:
+        about = ", ".join(partitions if is_whole else [*partitions, "..."])
+        return (*who, about) if "producer_epoch" in first else None
+    if not is_whole:
+        return None
+    if api_key == INIT:
+        return *who, f"timeout {first['transaction_timeout_ms']} ms"
+    if api_key == END:
+        return *who, "commit" if first["committed"] else "abort"
+    return *who, f"group {first['group_id']}"
+
+
+def _partitions(values: Sequence[tuple[str, Any]], topic_names: Callable[[bytes], str]) -> list[str]:
+    topic, found = "", []
+    for name, value in values:
+        if name == "name":
+            topic = value
+        elif name == "topic_id":
+            topic = topic_names(value)
+        elif name in ("partitions", "index"):
+            found.append(f"{topic}-{value}")
+    return found
+
+
+def _producer_of(batch: bytes) -> tuple[int, int]:
+    try:
+        header = decode_header(batch, 0)
+    except Corrupt:
+        return -1, -1
+    return header.producer_id, header.producer_epoch

@@ -255,7 +255,7 @@ def _build_class(definition: StructDef, bases: tuple[type, ...]) -> type[Any]:
 # --- variable-length numbers ------------------------------------------------------------------------------
 
 
-def read_uvarint_rest(buf: bytes | memoryview, pos: int, first: int) -> tuple[int, int]:
+def read_uvarint_rest(buf: bytes | bytearray | memoryview, pos: int, first: int) -> tuple[int, int]:
     """Finish an unsigned varint whose first byte, with its high bit set, was already read."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
@@ -277,7 +277,7 @@ def skip_tags(buf: bytes | memoryview, pos: int, count: int) -> int:
     return pos
 
 
-def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
+def read_uvarint(buf: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
     first = buf[pos]
     return read_uvarint_rest(buf, pos + 1, first) if first >= 0x80 else (first, pos + 1)
 

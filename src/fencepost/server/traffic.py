@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections import Counter
 from contextlib import suppress
@@ -11,9 +10,10 @@ from time import perf_counter
 from fencepost.broker.api import APIS
 from fencepost.broker.node import Frame
 from fencepost.protocol.batch import Part
+from fencepost.protocol.schema import Malformed
+from fencepost.protocol.walking import error_codes
 from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
-from fencepost.server.reply_errors import codes_in
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
@@ -60,8 +60,8 @@ class Traffic:
         self.bytes_out += sum(map(len, parts))
         if len(parts) > 1 and api_key in APIS:
             # A client must get its answer even if it cannot be read here.
-            with suppress(struct.error, IndexError, KeyError):
-                self.errors.update((api_key, code) for code in codes_in(api_key, version, parts[1:]))
+            with suppress(Malformed, KeyError):
+                self.errors.update((api_key, code) for code in set(error_codes(api_key, version, parts[1:])))
 
 
 class MeasuredConnection(ClientConnection):

@@ -6,7 +6,6 @@ and only its beginning is here; its reply names all of its partitions.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 from fencepost.protocol import errors
 from fencepost.protocol.apis import body_of_reply, body_of_request, knows, request_class, response_class
 from fencepost.protocol.batch import HEADER, HEADER_BYTES, PRODUCER_ID_FIELD, RECORD_COUNT_FIELD
-from fencepost.protocol.schema import Malformed, read_uvarint
+from fencepost.protocol.schema import Malformed
+from fencepost.protocol.walking import named, values_in_request
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS = 22, 24, 25, 26, 27, 28
@@ -68,12 +68,12 @@ def decode_request(
     if not knows(api_key, version):
         return None
     try:
-        pos = body_of_request(frame, api_key, version)
         if api_key == PRODUCE:
-            return _produce(frame, pos, version, names)
+            return _produce(frame, version, names)
+        pos = body_of_request(frame, api_key, version)
         if api_key in DECODED or (with_fetches and api_key == FETCH):
             return _REQUESTS[api_key](request_class(api_key).decode(bytes(frame), pos, version)[0], names)
-    except (Malformed, struct.error, IndexError, UnicodeDecodeError):
+    except (Malformed, KeyError, UnicodeDecodeError):
         pass
     return None
 
@@ -108,50 +108,30 @@ def topic_names_in(frame: memoryview, version: int) -> dict[bytes, str]:
 # --- requests ---------------------------------------------------------------------------------------------
 
 
-def _produce(frame: memoryview, pos: int, version: int, names: TopicNames) -> Decoded | None:
+_BEGINNING = named("transactional_id", "acks", "topic_data", "name", "topic_id", "partition_data", "index", "records")
+
+
+def _produce(frame: memoryview, version: int, names: TopicNames) -> Decoded | None:
     """From the beginning of a request: its first partition, and the header of the batch for it."""
-    is_flexible = request_class(PRODUCE).is_flexible(version)
-    transactional_id, pos = _string(frame, pos, is_flexible)
-    if transactional_id is None:
+    first: dict[str, Any] = {}
+    for name, value in values_in_request(PRODUCE, version, frame, _BEGINNING):
+        first.setdefault(name, value)
+        if name == "records":
+            break
+    if "transactional_id" not in first:
         return None
-    (acks,) = struct.unpack_from(">h", frame, pos)
-    topics, pos = _count(frame, pos + 6, is_flexible)
-    about: dict[str, Any] = {"acks": acks}
-    if topics < 1:
-        return Decoded(transactional_id, about=about)
-    topic: str | None
-    if version >= TOPIC_IDS_SINCE[PRODUCE]:
-        topic, pos = names(bytes(frame[pos : pos + 16])), pos + 16
-    else:
-        topic, pos = _string(frame, pos, is_flexible)
-    partitions, pos = _count(frame, pos, is_flexible)
-    (partition,) = struct.unpack_from(">i", frame, pos)
-    _, pos = _count(frame, pos + 4, is_flexible)
-    about["partitions"] = [f"{topic}-{partition}"]
-    about["has_more_partitions"] = topics > 1 or partitions > 1
-    if len(frame) - pos < HEADER_BYTES:
-        return Decoded(transactional_id, about=about)
-    header = HEADER.unpack_from(frame, pos)
+    about: dict[str, Any] = {"acks": first["acks"]}
+    if first["topic_data"] < 1:
+        return Decoded(first["transactional_id"], about=about)
+    topic = names(first["topic_id"]) if "topic_id" in first else first["name"]
+    about["partitions"] = [f"{topic}-{first['index']}"]
+    about["has_more_partitions"] = first["topic_data"] > 1 or first["partition_data"] > 1
+    records = first["records"]
+    if len(records) < HEADER_BYTES:
+        return Decoded(first["transactional_id"], about=about)
+    header = HEADER.unpack_from(records)
     about["base_sequence"], about["records"] = header[RECORD_COUNT_FIELD - 1], header[RECORD_COUNT_FIELD]
-    return Decoded(transactional_id, header[PRODUCER_ID_FIELD], header[PRODUCER_ID_FIELD + 1], about)
-
-
-def _string(frame: memoryview, pos: int, is_flexible: bool) -> tuple[str | None, int]:
-    if is_flexible:
-        size, pos = read_uvarint(frame, pos)
-        size -= 1
-    else:
-        (size,) = struct.unpack_from(">h", frame, pos)
-        pos += 2
-    return (None, pos) if size < 0 else (str(frame[pos : pos + size], "utf-8"), pos + size)
-
-
-def _count(frame: memoryview, pos: int, is_flexible: bool) -> tuple[int, int]:
-    if is_flexible:
-        count, pos = read_uvarint(frame, pos)
-        return count - 1, pos
-    (count,) = struct.unpack_from(">i", frame, pos)
-    return count, pos + 4
+    return Decoded(first["transactional_id"], header[PRODUCER_ID_FIELD], header[PRODUCER_ID_FIELD + 1], about)
 
 
 def _init(request: Any, _: TopicNames) -> Decoded | None:

@@ -16,6 +16,7 @@ from fencepost.faults.fault import DELAY, DISCONNECT, DROP, DUPLICATE, ERROR, RE
 from fencepost.protocol import errors
 from fencepost.protocol.apis import api_names
 from fencepost.protocol.schema import Malformed
+from fencepost.protocol.walking import Buffer
 from fencepost.tap import rewriting
 from fencepost.tap.decoding import (
     DECODED,
@@ -211,7 +212,7 @@ class Link:
         sent = self.begin_reply(frame)
         head, faults = sent.head, self.tap.faults
         fault: Fault | None = None
-        passed: rewriting.Buffer = frame
+        passed: Buffer = frame
         if not faults.is_idle and not sent.is_duplicate:
             for each in faults.concerning(head.api_key, head.client_id, REPLY):
                 changed = stamped(sent.begin, [bytes(frame)], each.error_code) if each.action == ERROR else []
@@ -236,13 +237,13 @@ class Link:
         else:
             self._give(passed, sent, seen)
 
-    def _decoded_reply(self, frame: rewriting.Buffer, sent: WaitingRequest) -> Decoded:
+    def _decoded_reply(self, frame: Buffer, sent: WaitingRequest) -> Decoded:
         if sent.decoded is None:
             return Decoded()
         body, head = memoryview(frame)[LENGTH_BYTES:], sent.head
         return decode_reply(body, head.api_key, head.version, sent.decoded, self.tap.topic_name)
 
-    def _give(self, frame: rewriting.Buffer, sent: WaitingRequest, seen: Decoded | None) -> None:
+    def _give(self, frame: Buffer, sent: WaitingRequest, seen: Decoded | None) -> None:
         if seen is not None:
             self.report("reply", sent, seen)
         if not sent.is_duplicate:
@@ -257,7 +258,7 @@ class Link:
             self.report("reply", sent, self._decoded_reply(answer, sent))
             self.client.write(answer)
 
-    def _rewritten(self, frame: rewriting.Buffer, head: RequestHead) -> rewriting.Buffer:
+    def _rewritten(self, frame: Buffer, head: RequestHead) -> Buffer:
         if not rewriting.knows_addresses(head.api_key, head.version):
             self.tap.warn_of_version(head.api_key, head.version)
             return frame

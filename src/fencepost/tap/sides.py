@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fencepost.faults.fault import REPLY, REQUEST, Fault
 from fencepost.protocol.schema import Malformed
+from fencepost.protocol.walking import Buffer
 from fencepost.tap import rewriting
 from fencepost.tap.decoding import DECODED, PRODUCE
 from fencepost.tap.frames import BrokenFrame, FrameCutter, Part, Piece, read_head
@@ -94,7 +95,7 @@ class LinkSide(asyncio.Protocol):
         self.link.tap.side_closed()
         self.run()
 
-    def write(self, data: rewriting.Buffer) -> None:
+    def write(self, data: Buffer) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
@@ -199,7 +200,7 @@ class BrokerSide(LinkSide):
             head = self.link.begin_reply(piece.data).head
             knows = rewriting.knows_addresses(head.api_key, head.version)
             self._hider = rewriting.EndpointHider(head.api_key, head.version) if knows else None
-        data: rewriting.Buffer = piece.data
+        data: Buffer = piece.data
         if self._hider is not None:
             try:
                 data = self._hider.pass_on(piece.data)
