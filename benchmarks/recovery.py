@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
-from fencepost.broker.internal_topics import OFFSETS_TOPIC
+from fencepost.broker.topics import OFFSETS_TOPIC
 from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol.transaction_version import TV0
 from fencepost.server.storage import DataFolder

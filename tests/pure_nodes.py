@@ -19,9 +19,9 @@ from fencepost.broker.acls import NODE
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.controller import Controller
-from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Node
 from fencepost.broker.peers import Answered
+from fencepost.broker.topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol.batch import Part

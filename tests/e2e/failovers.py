@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from fencepost.broker.internal_topics import OFFSETS_TOPIC
+from fencepost.broker.topics import OFFSETS_TOPIC
 from fencepost.testing import Broker
 
 PARTITIONS = 6

@@ -24,7 +24,7 @@ IMPORT_ALL = """
 import importlib, pkgutil, fencepost
 left_out = ("fencepost.demo", "fencepost.spark", "fencepost.testing.plugin", "fencepost.__main__")
 # For certificates of clients and for tokens, which need the extra `security`.
-left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.tokens")
+left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.oauthbearer")
 left_out += ("fencepost.machines.auth.oauthbearer", "fencepost.server.key_sets")
 # The server of the workbench, which needs the extra `web`.
 left_out += ("fencepost.web.app", "fencepost.web.body", "fencepost.web.guard", "fencepost.web.serving")

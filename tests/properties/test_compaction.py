@@ -20,9 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fencepost.client.isolation import Isolation
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryStorage
-from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt
-from fencepost.machines.partition.deletion import apply_retention, delete_records
+from fencepost.machines.partition.deletion import Retention, apply_retention, delete_records
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover, replay
 from fencepost.protocol import errors

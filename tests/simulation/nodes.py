@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import NodeOrderRefused
-from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Node
 from fencepost.broker.peers import Answered
+from fencepost.broker.topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.txn.records import partition_for
 from fencepost.protocol.batch import Part

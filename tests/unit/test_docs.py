@@ -17,7 +17,7 @@ import pytest
 
 from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS, TOPIC_SETTINGS, setting_of
-from fencepost.broker.internal_topics import SETTINGS_PREFIX
+from fencepost.broker.topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.client.settings import KNOWN as OUR_CLIENT_SETTINGS
 from fencepost.diagnose.moves import TXN_CAUSES

@@ -54,7 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "machines.log": set(),
     "machines.partition": {"machines.log"},
     # Handlers call coordinators, and never the other way round.
-    "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
+    "broker.coordinator": {"broker.cluster", "broker.config", "broker.leaders", "broker.topics"},
     # Checkers know of a run only its history, and of a cluster nothing.
     "verify.checkers": {"verify.history"},
     "verify.pipeline": {"verify.history", "verify.checkers", "verify.nemesis"},

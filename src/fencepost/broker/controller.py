@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.config import Config
-from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.broker.leaders import NO_LEADER, Leader, Replicas, replicas, spread
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
-from fencepost.broker.topics import log_config
+from fencepost.broker.topics import SETTINGS_PREFIX, log_config
 from fencepost.machines.log.interface import HalfDone, Log, LogTailUnknown, Storage, StorageFailed
 from fencepost.machines.rng import Rng
 from fencepost.machines.txn.states import Txn

@@ -1,4 +1,4 @@
-"""Retention deletes old segments and the cleaner compacts logs; the rules are in `machines/log/retention.py` and
+"""Retention deletes old segments and the cleaner compacts logs; the rules are in `machines/partition/deletion.py` and
 `machines/partition/compaction.py`.
 
 Both run at their intervals, in small steps with pauses between them, so that requests are hardly delayed. If a log
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.topics import cleanup_policy
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
-from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Dirt, Policy, compact, find_dirt
-from fencepost.machines.partition.deletion import apply_retention
+from fencepost.machines.partition.deletion import Retention, apply_retention
 from fencepost.machines.partition.partition import Partition
 
 if TYPE_CHECKING:

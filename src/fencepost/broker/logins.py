@@ -81,8 +81,7 @@ def token_exchanges(
     config: Config, listener: str, find_key: Callable[[str | None], list[Any]]
 ) -> Callable[[], Exchange]:
     # Imported here: few brokers have the packages of the extra `security`.
-    from fencepost.machines.auth.oauthbearer import OAuthBearerExchange
-    from fencepost.machines.auth.tokens import CheckedToken, TokenRules, check_token
+    from fencepost.machines.auth.oauthbearer import CheckedToken, OAuthBearerExchange, TokenRules, check_token
 
     own = partial(config.for_listener, listener, mechanism=OAUTHBEARER)
     audiences = (word.strip() for word in str(own("sasl.oauthbearer.expected.audience")).split(","))

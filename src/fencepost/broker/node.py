@@ -13,7 +13,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.broker.api import APIS
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.slices import Slices
 from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, ResourceType

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fencepost.broker.config import Config, check_topic_settings
-from fencepost.broker.internal_topics import INTERNAL_TOPICS, SETTINGS_PREFIX
 from fencepost.broker.metadata import MetadataDraft
+from fencepost.broker.topics import INTERNAL_TOPICS, SETTINGS_PREFIX
 from fencepost.protocol import errors
 
 MAX_PARTITIONS_PER_TOPIC = 10_000
@@ -104,3 +104,24 @@ def check_room(draft: MetadataDraft, more_partitions: int) -> None:
             errors.POLICY_VIOLATION,
             f"{more_partitions} partitions more than {draft.partition_count} would be above {MAX_PARTITIONS}",
         )
+
+
+class TopicNames:
+    """The names of all topics, as they are when the first question is asked: before a request creates any.
+
+    Kafka: of names that collide with each other only, a request may create all.
+    """
+
+    def __init__(self, existing: Collection[str]) -> None:
+        self._existing = existing
+        self._by_metric_name: dict[str, str] | None = None
+
+    def colliding(self, name: str) -> str | None:
+        """The existing topic that a new one of this name would collide with."""
+        if self._by_metric_name is None:
+            self._by_metric_name = {_metric_name(each): each for each in self._existing}
+        return None if name in self._existing else self._by_metric_name.get(_metric_name(name))
+
+
+def _metric_name(name: str) -> str:
+    return name.replace(".", "_")

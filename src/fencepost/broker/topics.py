@@ -1,4 +1,4 @@
-"""A topic as the broker serves it, and what its settings mean for its partitions and logs."""
+"""A topic as the broker serves it, what its settings mean for its partitions and logs, and the internal topics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fencepost.broker.config import Config
-from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.machines.log.interface import LogConfig
 from fencepost.machines.partition.partition import Partition
+
+TXN_TOPIC = "__transaction_state"
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TXN_TOPIC, OFFSETS_TOPIC})
+# The prefix of the settings of each internal topic.
+SETTINGS_PREFIX = {TXN_TOPIC: "transaction.state.log", OFFSETS_TOPIC: "offsets.topic"}
 
 
 class Topic:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordinator.txns import TxnCoordinator
-from fencepost.broker.node_orders import NodeOrder
+from fencepost.broker.peers import NodeOrder
 from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
 from fencepost.spelling import did_you_mean

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from fencepost.broker.config import BadSetting
-from fencepost.machines.auth.tokens import TokenKey, parse_key_set
+from fencepost.machines.auth.oauthbearer import TokenKey, parse_key_set
 
 if TYPE_CHECKING:
     import jwt

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import Controller, NodeOrderRefused
-from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
-from fencepost.broker.node_orders import DESCRIBE, NodeDescription, NodeOrder
+from fencepost.broker.peers import DESCRIBE, NodeDescription, NodeOrder
+from fencepost.broker.topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.complaints import shortened

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.controller import NodeOrderRefused
-from fencepost.broker.internal_topics import TXN_TOPIC
+from fencepost.broker.topics import TXN_TOPIC
 from fencepost.machines.log.interface import LogConfig, LogFenced, StorageFailed
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.protocol import errors

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
+from fencepost.broker.topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed, StoredBatch
 from fencepost.machines.log.memory import MemoryLog
 from fencepost.protocol.topic_partition import TopicPartition

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fencepost.broker.api import APIS
-from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.leaders import NO_LEADER, spread
 from fencepost.broker.peers import Answered
+from fencepost.broker.topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (

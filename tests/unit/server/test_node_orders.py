@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.config import parse
-from fencepost.broker.node_orders import NodeDescription, NodeOrder
+from fencepost.broker.peers import NodeDescription, NodeOrder
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.server.addresses import CannotListen
 from fencepost.server.app import App, Settings, new_event_loop

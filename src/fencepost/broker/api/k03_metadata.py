@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
-from fencepost.broker.topic_names import TopicNames
-from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicRefused, check_topic_name
-from fencepost.broker.topics import Topic
+from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicNames, TopicRefused, check_topic_name
+from fencepost.broker.topics import INTERNAL_TOPICS, Topic
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

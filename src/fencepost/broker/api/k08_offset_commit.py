@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.commits import offset_fetch_error

@@ -6,7 +6,7 @@ Not an API of Kafka. Keys from 10000 on are for vendors; clients ignore keys tha
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.broker.node_orders import DESCRIBE, NodeDescription, NodeOrder
+from fencepost.broker.peers import DESCRIBE, NodeDescription, NodeOrder
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OrderNodesRequest, OrderNodesResponse

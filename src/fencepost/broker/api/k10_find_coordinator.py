@@ -5,9 +5,9 @@ v4 several keys at once; v6 share groups (key type 2), which are not served.
 
 from __future__ import annotations
 
-from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Context
 from fencepost.broker.slices import Sliced, each
+from fencepost.broker.topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

@@ -5,7 +5,7 @@ v4 a new member gets a member id first and joins again with it; v5 static member
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import Join, JoinResult, LeaveResult, SyncResult

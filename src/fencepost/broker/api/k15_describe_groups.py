@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.broker.slices import Sliced, each
 from fencepost.machines.acl.acls import Operation, ResourceType
-from fencepost.machines.group.describing import describe_classic
+from fencepost.machines.group.shard import describe_classic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
 

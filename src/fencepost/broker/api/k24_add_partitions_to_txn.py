@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from fencepost.broker.cluster import Cluster
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
-from fencepost.broker.internal_topics import INTERNAL_TOPICS
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.broker.topics import INTERNAL_TOPICS
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

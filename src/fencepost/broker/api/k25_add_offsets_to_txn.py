@@ -5,8 +5,8 @@ This adds the group's partition of `__consumer_offsets`. v2 PRODUCER_FENCED inst
 
 from __future__ import annotations
 
-from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
+from fencepost.broker.topics import OFFSETS_TOPIC
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -9,9 +9,9 @@ from functools import partial
 
 from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordinator
 from fencepost.broker.coordinator.groups import Verified
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
-from fencepost.broker.internal_topics import OFFSETS_TOPIC
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.broker.topics import OFFSETS_TOPIC
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol import errors

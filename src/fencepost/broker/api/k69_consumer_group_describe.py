@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.consumer.group import ConsumerGroup, ConsumerMember, Place

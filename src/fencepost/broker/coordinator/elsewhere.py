@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fencepost.broker.internal_topics import TXN_TOPIC
 from fencepost.broker.leaders import NO_LEADER
+from fencepost.broker.topics import TXN_TOPIC
 from fencepost.machines.txn.records import group_by_topic
 from fencepost.machines.txn.states import PREPARE_COMMIT, Txn
 from fencepost.protocol import errors

@@ -10,11 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from fencepost.broker.coordinator.group_environment import group_config
-from fencepost.broker.coordinator.group_home import GroupHome, send
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
-from fencepost.broker.coordinator.runtime import Writer
-from fencepost.broker.internal_topics import OFFSETS_TOPIC
+from fencepost.broker.coordinator.group_home import GroupHome, group_config, send
+from fencepost.broker.coordinator.runtime import NotCoordinator, Writer
+from fencepost.broker.topics import OFFSETS_TOPIC
 from fencepost.machines.group import commits, deletion
 from fencepost.machines.group.classic.requests import (
     Heartbeat,
@@ -28,8 +26,7 @@ from fencepost.machines.group.classic.requests import (
 from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, HeartbeatResult
 from fencepost.machines.group.deletion import OffsetDeletion
-from fencepost.machines.group.describing import DescribedGroup, list_groups
-from fencepost.machines.group.shard import GroupShard
+from fencepost.machines.group.shard import DescribedGroup, GroupShard, list_groups
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.records import partition_for

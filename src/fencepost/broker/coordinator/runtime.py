@@ -26,6 +26,11 @@ from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 
+
+class NotCoordinator(Exception):
+    """The client must ask for the coordinator again (NOT_COORDINATOR)."""
+
+
 Record = TypeVar("Record")
 RecordIn = TypeVar("RecordIn", contravariant=True)
 KeyAndValue = tuple[bytes, bytes | None]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
-from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.runtime import NotCoordinator
 from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, ignored
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import aborted_for_another, refused, timed_out
-from fencepost.broker.internal_topics import TXN_TOPIC
+from fencepost.broker.topics import TXN_TOPIC
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions

@@ -22,6 +22,7 @@ from fencepost.machines.partition.producers import (
     Producer,
     Producers,
     SentBatch,
+    Verifications,
     decide_batch,
     decide_marker,
     decide_offset_commit,
@@ -30,7 +31,6 @@ from fencepost.machines.partition.producers import (
     is_of_earlier_txn,
 )
 from fencepost.machines.partition.refusals import refuse_by_settings, repeats_earlier_txn, why_refused
-from fencepost.machines.partition.verifications import Verifications
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,

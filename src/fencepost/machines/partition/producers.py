@@ -2,7 +2,8 @@
 
 Duties: store a batch that is sent twice once; refuse a gap in the sequence, a stale epoch and a transactional batch
 that the coordinator has not verified; know the first offset of every open transaction. `decide_*` reads. `apply_*`
-changes state and never refuses, because recovery replays the log through it.
+changes state and never refuses, because recovery replays the log through it. `Verifications` are the batches that wait
+for a coordinator on another node.
 Follows Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo (KIP-98, KIP-360, KIP-890).
 """
 
@@ -290,3 +291,42 @@ def decode_snapshot(snapshot: bytes) -> dict[int, Producer]:
 def open_txns_of(producers: Iterable[tuple[int, Producer]]) -> list[tuple[int, int]]:
     """(first offset, producer id) of each open transaction, the oldest first."""
     return sorted((p.txn_first_offset, producer_id) for producer_id, p in producers if p.txn_first_offset >= 0)
+
+
+class Verification:
+    __slots__ = ("has_ended", "waiting")
+
+    def __init__(self) -> None:
+        self.has_ended = False  # The transaction, by a marker.
+        self.waiting = 0  # Requests that wait for the coordinator.
+
+
+class Verifications:
+    """Batches that wait until a coordinator on another node has said whether they belong to a transaction.
+
+    Meanwhile the transaction may end. A batch that is appended after its marker would belong to no transaction and hold
+    back the last stable offset for ever. So a marker of the same producer ends the verifications that wait, and their
+    batches are refused. Follows Kafka's VerificationStateEntry (KIP-890).
+    """
+
+    __slots__ = ("by_producer",)
+
+    def __init__(self) -> None:
+        self.by_producer: dict[int, Verification] = {}
+
+    def begin(self, producer_id: int) -> Verification:
+        found = self.by_producer.setdefault(producer_id, Verification())
+        found.waiting += 1
+        return found
+
+    def end(self, producer_id: int, verification: Verification) -> bool:
+        """The coordinator has answered; return whether the transaction has had no marker meanwhile."""
+        verification.waiting -= 1
+        if not verification.waiting and self.by_producer.get(producer_id) is verification:
+            del self.by_producer[producer_id]
+        return not verification.has_ended
+
+    def txn_ended(self, producer_id: int) -> None:
+        verification = self.by_producer.pop(producer_id, None)
+        if verification is not None:
+            verification.has_ended = True

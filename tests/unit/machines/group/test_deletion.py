@@ -8,8 +8,8 @@ from fencepost.machines.group.classic.group import ClassicGroup, GroupState, Mem
 from fencepost.machines.group.classic.requests import GroupChange
 from fencepost.machines.group.decision import LogRecord
 from fencepost.machines.group.deletion import OffsetDeletion, clean_up, delete_group, delete_offsets, delete_topics
-from fencepost.machines.group.describing import describe_classic
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
+from fencepost.machines.group.shard import describe_classic
 from fencepost.protocol import errors
 from tests.group_shard import GroupsInMemory, decided, groups_with, record, stable_group, value
 

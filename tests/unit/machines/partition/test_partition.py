@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.machines.log import times
 from fencepost.machines.log.interface import AbortedTxn
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
-from fencepost.machines.log.times import NOT_FOUND
-from fencepost.machines.partition.list_offsets import offset_for
+from fencepost.machines.partition import list_offsets
+from fencepost.machines.partition.list_offsets import NOT_FOUND, offset_for
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.machines.partition.producers import (
     Producer,
@@ -426,7 +425,7 @@ def test_offsets_are_found_by_time() -> None:
 
 
 def test_a_batch_of_very_many_records_is_found_by_time_but_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(times, "MAX_SEARCHED_RECORDS", 2)
+    monkeypatch.setattr(list_offsets, "MAX_SEARCHED_RECORDS", 2)
     p = new_partition()
     for count in (2, 3):
         records = [Record(0, NOW + 10 * n, None, b"v") for n in range(count)]

@@ -29,7 +29,7 @@ from fencepost.machines.group.classic.requests import (
 )
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Decision
-from fencepost.machines.group.describing import DescribedMember, describe_classic, list_groups
+from fencepost.machines.group.shard import DescribedMember, describe_classic, list_groups
 from fencepost.protocol import errors
 from tests.group_shard import GroupsInMemory
 

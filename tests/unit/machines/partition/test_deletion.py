@@ -6,8 +6,7 @@ import pytest
 
 from fencepost.machines.log.interface import LogConfig, StorageFailed
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
-from fencepost.machines.log.retention import Retention, first_kept_offset
-from fencepost.machines.partition.deletion import apply_retention, delete_records
+from fencepost.machines.partition.deletion import Retention, apply_retention, delete_records, first_kept_offset
 from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover

@@ -15,8 +15,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
 from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused
-from fencepost.machines.auth.oauthbearer import INVALID_TOKEN, OAuthBearerExchange
-from fencepost.machines.auth.tokens import BadToken, CheckedToken, TokenRules, check_token, parse_key_set
+from fencepost.machines.auth.oauthbearer import (
+    INVALID_TOKEN,
+    BadToken,
+    CheckedToken,
+    OAuthBearerExchange,
+    TokenRules,
+    check_token,
+    parse_key_set,
+)
 from tests.tokens import ISSUER, Provider
 
 NOW = 1_700_000_000
