@@ -20,8 +20,7 @@ from fencepost.cli.streams import say
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.protocol.records import Record
-    from fencepost.server.storage.checking import FolderCheck
-    from fencepost.server.storage.salvage import Salvaged, SalvagedBatch
+    from fencepost.server.storage.salvage import FolderCheck, Salvaged, SalvagedBatch
 
 
 _HINT = "`fencepost salvage list --data DIR` lists the side files of a data folder"
@@ -114,7 +113,7 @@ def check(data: str, as_json: bool) -> None:
     from fencepost.cli.output import write
     from fencepost.counting import counted
     from fencepost.server.startup import explain
-    from fencepost.server.storage.checking import check_folder
+    from fencepost.server.storage.salvage import check_folder
 
     try:
         with _readable(data):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 from fencepost.server.storage import (
-    begun_logs,
     checkpoints,
     cuts,
     deleting,
@@ -22,11 +21,11 @@ from fencepost.server.storage import (
     log_files,
     losses,
     missing,
+    offset_files,
     open_files,
     recovery,
     rewriting,
     segment,
-    skipped_offsets,
     snapshots,
     syncing,
 )
@@ -35,8 +34,8 @@ from tests.simulation.patching import Patch, patched
 
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    begun_logs, checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files,
-    losses, missing, open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
+    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, losses,
+    missing, offset_files, open_files, recovery, rewriting, segment, snapshots, syncing,
 )  # fmt: skip
 
 

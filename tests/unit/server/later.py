@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Thread
 
-from fencepost.server.storage.deferring import Done
+from fencepost.server.storage.syncing import Done
 
 
 class Later:

@@ -21,8 +21,7 @@ from fencepost.protocol.batch import (
 from fencepost.protocol.crc import crc32c
 from fencepost.server.storage import DataFolder, FileLog, searching
 from fencepost.server.storage.cuts import KEPT_TORN_WRITES, cut_of, read_note, side_files
-from fencepost.server.storage.range_crc import BLOCK_BYTES, RangeCrc
-from fencepost.server.storage.searching import TooManyHeaders, whole_batches
+from fencepost.server.storage.searching import BLOCK_BYTES, RangeCrc, TooManyHeaders, whole_batches
 from fencepost.server.storage.segment import LOOKUP_CHUNK_BYTES
 from tests.simulation.disk.content import ROOT
 from tests.simulation.disk.disk import Disk

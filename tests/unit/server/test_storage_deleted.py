@@ -12,7 +12,7 @@ import pytest
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.deferring import Done
+from fencepost.server.storage.syncing import Done
 from tests.unit.server.later import Later
 
 OLD_ID, NEW_ID = bytes(range(16)), bytes(range(1, 17))

@@ -14,7 +14,7 @@ import pytest
 from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, DataFolderUnusable, FileLog
-from fencepost.server.storage.deferring import Done
+from fencepost.server.storage.syncing import Done
 from tests.unit.server.later import Later
 from tests.unit.server.surveyed import SurveyedFolder
 

@@ -15,7 +15,7 @@ import pytest
 from fencepost.machines.log.interface import AbortedTxn, CorruptLog, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import Buffer, encode_batch, encode_marker, stamp
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.mappings import LEAST_MAPPED_BYTES, MOST_MAPPINGS, Mappings
+from fencepost.server.storage.open_files import LEAST_MAPPED_BYTES, MOST_MAPPINGS, Mappings
 
 TOPIC_ID = bytes(range(16))
 DEFAULTS = LogConfig()

@@ -16,10 +16,9 @@ from fencepost.machines.log.interface import LogConfig, StorageFailed
 from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.last_stop import CleanEnd, Trust
-from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, proven_end
-from fencepost.server.storage.skipped_offsets import encode_filler
+from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, encode_filler, proven_end
+from fencepost.server.storage.offset_files import BegunLogs
 from tests.unit.server.surveyed import TOPIC_ID, SurveyedFolder
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
@@ -549,7 +548,7 @@ def test_a_start_on_a_whole_folder_does_not_change_the_note(end: str, tmp_path: 
 @pytest.mark.parametrize("names", [1, 100])
 def test_the_note_does_not_grow_with_every_topic_that_was_deleted(names: int, starts: int, tmp_path: Path) -> None:
     begun(tmp_path)
-    with patch("fencepost.server.storage.begun_logs._MOST_OLD_LINES", 20):
+    with patch("fencepost.server.storage.offset_files._MOST_OLD_LINES", 20):
         for start in range(starts):
             folder = SurveyedFolder(str(tmp_path), boot=same_boot)
             open_log(folder)

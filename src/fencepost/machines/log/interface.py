@@ -135,7 +135,7 @@ class Log(Protocol):
     def read_in_place(self, offset: int, max_bytes: int, end_address: int) -> Part:
         """As `read`, for bytes that only the kernel reads, to send them: they may be pages of a file.
 
-        The caller may ask for their length and must not look at them: see `server/storage/mappings.py`.
+        The caller may ask for their length and must not look at them: see `server/storage/open_files.py`.
         """
         ...
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fencepost.machines.log.interface import LogTailUnknown
-from fencepost.server.storage.deferring import Defer, Stop
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.offset_files import RecoveryPoints
-from fencepost.server.storage.syncing import NotOpened, sync_directory, sync_file
+from fencepost.server.storage.syncing import Defer, NotOpened, Stop, sync_directory, sync_file
 
 
 class Checkpointing:

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from fencepost.machines.log.interface import StorageFailed
-from fencepost.server.storage.deferring import Defer
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
+from fencepost.server.storage.syncing import Defer
 
 _RENAMED = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 _MAX_NAME_BYTES = 255

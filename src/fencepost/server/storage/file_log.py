@@ -24,11 +24,10 @@ from fencepost.machines.log.interface import (
 from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer, Part
 from fencepost.server.storage.aborted_index import AbortedIndex, encode_txn_check
 from fencepost.server.storage.active_segment import ActiveSegment
-from fencepost.server.storage.epoch_starts import EpochStarts
+from fencepost.server.storage.checkpoints import EpochStarts
 from fencepost.server.storage.heads import BadBatch, walk
-from fencepost.server.storage.log_files import LogFiles
+from fencepost.server.storage.log_files import LogFiles, Places
 from fencepost.server.storage.open_files import OpenFiles
-from fencepost.server.storage.places import Places
 from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, Segment
 from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES
@@ -47,7 +46,7 @@ class FileLog:
 
     More than 25 methods: 20 of them are those of the interface. Other ideas have files of their own: the directory
     (`log_files.py`), the segment that is written to (`active_segment.py`), the aborted transactions
-    (`aborted_index.py`), the leader epochs (`epoch_starts.py`).
+    (`aborted_index.py`), the leader epochs (`EpochStarts`).
     """
 
     __slots__ = (

@@ -5,11 +5,11 @@
     fencepost.metadata                   the cluster's document: topics and settings (document.py)
     metadata-revision                    how often the document was saved
     .kafka_cleanshutdown, boot-id        how the last process ended, with `clean-stop-checksums`: `last_stop.py`
-    logs-of-this-boot                    the logs that have files: `begun_logs.py`
+    logs-of-this-boot                    the logs that have files: `offset_files.py`
     *-offset-checkpoint                  one offset for each log: `offset_files.py`
     <topic>-<partition>/                 one log; renamed to end in `-delete` while it is removed: `deleting.py`
 
-Slow work goes to another thread: `deferring.py`. Everything else here runs in one thread.
+Slow work goes to another thread: `syncing.py`. Everything else here runs in one thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import cast
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.open_files import share_of_open_files
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
@@ -36,22 +35,27 @@ from fencepost.server.storage.checkpoints import (
     encode_leader_epochs,
     read_file,
 )
-from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
 from fencepost.server.storage.deleting import LogDeletion
 from fencepost.server.storage.document import Document
 from fencepost.server.storage.file_log import FileLog, hand_over
-from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
-from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
+from fencepost.server.storage.identity import (
+    current_boot,
+    drop_lock,
+    make_folder,
+    open_meta,
+    refuse_later_checkpoints,
+    take_lock,
+    write_meta,
+)
 from fencepost.server.storage.last_stop import CLEAN_NAME, CleanEnd, LastStop, Trust, checksum, write_clean_stop
 from fencepost.server.storage.losses import Losses
 from fencepost.server.storage.missing import LogsIn, Survey
-from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
+from fencepost.server.storage.offset_files import BegunLogs, OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, never_crash
 from fencepost.server.storage.recovery import Report, open_file_log
-from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.swaps import Swaps
-from fencepost.server.storage.syncing import FolderSync, sync_directory
+from fencepost.server.storage.rewriting import FileRewrite, Swaps
+from fencepost.server.storage.syncing import Defer, Done, FolderSync, Stop, run_at_once, sync_directory
 
 MAX_OPEN_SEGMENTS = 256
 CHECKED = (START_OFFSETS_NAME, CLEAN_OFFSETS_NAME)  # The clean stop notes their checksums.

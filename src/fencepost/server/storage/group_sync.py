@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.server.storage.checkpoints import TOPIC_ID_NAME
-from fencepost.server.storage.deferring import Defer, Stop
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import Segment
-from fencepost.server.storage.syncing import FolderSync
+from fencepost.server.storage.syncing import Defer, FolderSync, Stop
 
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 

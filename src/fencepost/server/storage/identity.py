@@ -1,14 +1,27 @@
-"""The lock of a data folder, the cluster that it belongs to, and the current boot of the machine."""
+"""Whether a process may use a data folder: its lock, its cluster, the formats of its files; and the machine's boot.
+
+A start refuses files of a later version before it changes any file: ignoring one, as if it were damaged, could lose its
+contents. The cluster's document has a version of its own, which stands for all other formats, such as that of record
+batches: `broker/metadata.py`.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import uuid
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 
-from fencepost.server.storage.checkpoints import read_file, replace_file
+from fencepost.server.storage.checkpoints import (
+    CLEAN_OFFSETS_NAME,
+    RECOVERY_POINTS_NAME,
+    START_OFFSETS_NAME,
+    read_file,
+    replace_file,
+)
+from fencepost.server.storage.last_stop import CLEAN_NAME
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"
@@ -97,3 +110,33 @@ def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
 def write_meta(folder: str, cluster_id: str, node_id: int) -> None:
     content = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
     replace_file(f"{folder}/{META_NAME}", content.encode(), durable=True)
+
+
+CHECKPOINTS = (RECOVERY_POINTS_NAME, START_OFFSETS_NAME, CLEAN_OFFSETS_NAME, CLEAN_NAME)
+CHECKPOINT_VERSION = 0
+TOPIC_ID_VERSION = 0
+
+_TOPIC_ID_VERSION = re.compile(rb"version: *(\d+)\s")
+
+
+def refuse_later_checkpoints(folder: str) -> None:
+    """Raises DataFolderUnusable."""
+    for name in CHECKPOINTS:
+        first, newline, _ = (read_file(f"{folder}/{name}") or b"").partition(b"\n")
+        if newline and first.isdigit():
+            _refuse_later(f"{folder}/{name}", int(first), CHECKPOINT_VERSION)
+
+
+def refuse_later_topic_id(path: str, content: bytes | None) -> None:
+    """Raises DataFolderUnusable."""
+    match = _TOPIC_ID_VERSION.match(content or b"")
+    if match is not None:
+        _refuse_later(path, int(match[1]), TOPIC_ID_VERSION)
+
+
+def _refuse_later(path: str, found: int, known: int) -> None:
+    if found > known:
+        raise DataFolderUnusable(
+            f"{path} has version {found}, and this version of Fencepost knows versions up to {known}",
+            "start the version that wrote it, or restore a copy of the folder from before the upgrade",
+        )

@@ -9,13 +9,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from fencepost.counting import counted
-from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.document import METADATA_NAME, REVISION_NAME, Document
 from fencepost.server.storage.last_stop import LastStop, Trust
-from fencepost.server.storage.missing import DataMissing, Survey, survey_folder
-from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
+from fencepost.server.storage.missing import DataMissing, Survey, skip_gap, survey_folder
+from fencepost.server.storage.offset_files import BegunLogs, OffsetsFile, RecoveryPoints
 from fencepost.server.storage.recovery import Report
-from fencepost.server.storage.skipped_offsets import skip_gap
 from fencepost.server.storage.syncing import FolderSync
 
 

@@ -1,4 +1,4 @@
-"""Compares a data folder with its own records and finds the data that is missing. Reads only.
+"""Compares a data folder with its own records and finds the data that is missing.
 
 Which records prove something depends on how the last process ended:
 
@@ -9,7 +9,12 @@ Which records prove something depends on how the last process ended:
     other boot     unsynced writes may be lost, so only the recovery point, which is noted after a sync, and that
                    segments below it follow one another
 
-A torn or damaged batch beyond what is proven is the work of recovery, not missing data.
+A torn or damaged batch beyond what is proven is the work of recovery, not missing data. `survey` and its parts only
+read.
+
+If a loss is accepted, the missing offsets are skipped, so that none of them is handed out again for another record: an
+empty batch with the last of them is appended to the segment before them, as the cleaner leaves one at the end of a
+segment. Readers pass over it.
 """
 
 from __future__ import annotations
@@ -20,14 +25,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fencepost.counting import counted
-from fencepost.server.storage.begun_logs import BEGUN_NAME, BegunLogs
+from fencepost.protocol.batch import CHECKED_AT, CHECKED_HEADER, MAGIC, PREFIX_BYTES, UNCHECKED_HEADER
+from fencepost.protocol.crc import crc32c
 from fencepost.server.storage.checkpoints import TOPIC_ID_NAME, decode_topic_id, read_file
-from fencepost.server.storage.formats import refuse_later_topic_id
+from fencepost.server.storage.cuts import keep_cut
 from fencepost.server.storage.heads import BadBatch, walk
-from fencepost.server.storage.identity import DataFolderUnusable
+from fencepost.server.storage.identity import DataFolderUnusable, refuse_later_topic_id
 from fencepost.server.storage.index_file import OFFSET_ENTRY, IndexFile
 from fencepost.server.storage.last_stop import CleanEnd, LastStop, Trust
-from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
+from fencepost.server.storage.offset_files import BEGUN_NAME, BegunLogs, OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import last_offset_of
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, numbered
@@ -320,3 +326,40 @@ def survey_folder(
             missing.append(part)
         ends[name] = proven_end(recorded, found).end_offset
     return Survey(missing, ends, names)
+
+
+_NO_LEADER_EPOCH = -1
+
+
+def encode_filler(last_offset: int) -> bytes:
+    """A batch without records that takes up one offset."""
+    checked = CHECKED_HEADER.pack(0, 0, -1, -1, -1, -1, -1, 0)
+    length = CHECKED_AT + len(checked) - PREFIX_BYTES
+    return UNCHECKED_HEADER.pack(last_offset, length, _NO_LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
+
+
+def skip_to(segment: Segment, position: int, next_offset: int) -> None:
+    """End the segment at `position` with an empty batch before `next_offset`; it is on disk afterwards.
+
+    Raises OSError, and then the segment has at worst lost what was behind `position`.
+    """
+    filler = encode_filler(next_offset - 1)
+    fd = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(fd, position)
+        if os.pwrite(fd, filler, position) != len(filler):
+            raise OSError(f"short write to {segment.path}")
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    segment.size = position + len(filler)
+
+
+def skip_gap(log: str, gap: Gap) -> str:
+    """Let the segment end where the next one begins. Return a text that says where its damaged end was kept."""
+    kept = ""
+    if gap.position < gap.segment.size:
+        kept = keep_cut(log, gap.segment, BadBatch(gap.position, "no whole batch"), gap.end_offset, ())
+        gap.segment.close_file()
+    skip_to(gap.segment, gap.position, gap.next_offset)
+    return kept

@@ -32,12 +32,11 @@ from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch, Placed
 from fencepost.server.storage.last_stop import CleanEnd, Trust, checksum
 from fencepost.server.storage.log_files import LogFiles
-from fencepost.server.storage.missing import DataMissing
+from fencepost.server.storage.missing import DataMissing, skip_to
 from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, Segment, numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
-from fencepost.server.storage.skipped_offsets import skip_to
 from fencepost.server.storage.snapshots import SNAPSHOT_SUFFIXES
 from fencepost.server.storage.syncing import sync_directory
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from fencepost.machines.log.interface import AbortedTxn, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, LogTailUnknown, StorageFailed
 from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import (
@@ -26,10 +27,11 @@ from fencepost.server.storage.segment import (
     Segment,
 )
 from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES, SUFFIXES
-from fencepost.server.storage.syncing import sync_directory, sync_file
+from fencepost.server.storage.syncing import Defer, Done, Stop, sync_directory, sync_file
 
 if TYPE_CHECKING:
     from fencepost.server.storage.log_files import LogFiles
+
 
 _BUFFER_BYTES = 64 << 10
 
@@ -191,3 +193,54 @@ def last_offset_of(path: str) -> int:
         except BadBatch as bad:
             raise StorageFailed(f"{path}: {bad}") from bad
     return last_offset
+
+
+class Swaps:
+    """Cleaned segments that are being synced and swapped in. Once the folder is closed, no swap is committed."""
+
+    def __init__(self, defer: Defer, stop: Stop) -> None:
+        self._defer = defer
+        self._stop = stop
+        self._running: dict[FileRewrite, None] = {}
+        self._lock = Lock()
+        self._is_closed = False
+
+    def begin(self, rewrite: FileRewrite, done: Done) -> None:
+        """Call `rewrite.commit()` in another thread, then `done` in this one."""
+        self._running[rewrite] = None
+
+        def work() -> None:
+            with self._lock:
+                if not self._is_closed:
+                    rewrite.commit()
+
+        def committed(error: BaseException | None) -> None:
+            if rewrite not in self._running:
+                return  # The folder was closed meanwhile.
+            del self._running[rewrite]
+            try:
+                done(error)
+            except OSError as error:
+                self._stop(LogTailUnknown(f"a cleaned segment cannot take its place: {error}"))
+
+        self._defer(work, committed)
+
+    def close(self) -> None:
+        """Returns when no commit is under way, and none will be."""
+        with self._lock:
+            self._is_closed = True
+
+    def abandon(self) -> None:
+        self._is_closed = True
+
+    def install(self) -> set[str]:
+        """Put the cleaned segments that are on disk in their place; return the logs in which that failed."""
+        running, self._running = self._running, {}
+        failed = set()
+        for rewrite in running:
+            try:
+                if rewrite.is_committed:
+                    rewrite.install()
+            except OSError:
+                failed.add(rewrite.log_name)
+        return failed

@@ -3,6 +3,9 @@
 A group of commits touches many files, and every fdatasync costs its own round trip to the disk. Linux can sync a whole
 file system with one call, which takes about as long as two files. But that call also waits for the writes of other
 programs, so after a slow one the files are synced one by one for a while.
+
+Slow work, such as fsync and the removal of files, is done in another thread: `defer(work, done)` calls `work()` there,
+and then `done(error)` in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
+
+from fencepost.machines.log.interface import LogTailUnknown
 
 _AT_LEAST_FILES = 3
 _SLOW_S = 0.050
@@ -118,3 +123,19 @@ def _find_syncfs() -> Callable[[int], int] | None:
 
 def _kernel() -> tuple[int, ...]:
     return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdecimal())
+
+
+Done = Callable[[BaseException | None], None]
+Defer = Callable[[Callable[[], None], Done], None]
+# Called when a sync failed; it must end the process.
+Stop = Callable[[LogTailUnknown], None]
+
+
+def run_at_once(work: Callable[[], None], done: Done) -> None:
+    """A `Defer` for programs without an event loop."""
+    try:
+        work()
+    except Exception as error:
+        done(error)
+    else:
+        done(None)
