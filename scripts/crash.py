@@ -28,7 +28,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli.streams import say
-from fencepost.server.crash import POINTS
+from fencepost.server.control import POINTS
 from fencepost.testing import BrokerFailed
 from tests.crash.carrying_out import carry_out
 from tests.crash.damage import change_a_byte, spoil_derived, tear_tails

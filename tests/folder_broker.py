@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.broker.metadata import logs_in
-from fencepost.server.recovering import recover
+from fencepost.server.startup import recover
 from fencepost.server.storage import DataFolder
 from tests.pure_broker import START_MS, PureBroker
 

@@ -19,7 +19,7 @@ from fencepost.machines.timers import Timers
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.server.crash import POINTS
+from fencepost.server.control import POINTS
 from fencepost.server.storage.folder import DataFolder
 from fencepost.server.storage.syncing import Defer, run_at_once
 from tests.simulation.checker import check_same, describe_state

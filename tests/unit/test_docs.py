@@ -24,7 +24,7 @@ from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
-from fencepost.server.crash import POINTS
+from fencepost.server.control import POINTS
 from fencepost.spark.settings import SINK_SETTINGS
 from scripts import diagrams, reference
 

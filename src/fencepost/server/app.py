@@ -25,16 +25,14 @@ from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
 from fencepost.server.addresses import BACKLOG, CannotListen, endpoints, listen
-from fencepost.server.complaints import Complaints
-from fencepost.server.crash import CrashPoints
-from fencepost.server.denials import Denials
+from fencepost.server.complaints import Complaints, Denials
+from fencepost.server.control import CrashPoints
 from fencepost.server.doors import Door, addresses_by_listener, connect_doors, open_doors
-from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.live_node import STOPPED, UP, LiveNode
 from fencepost.server.node_orders import NodeOrders
-from fencepost.server.operator_log import Level, OperatorLog
-from fencepost.server.wanted_topics import ensure_topics
+from fencepost.server.operator_log import Level, OperatorLog, ready_text, settings_line, starting_line, stopped_text
+from fencepost.server.startup import ensure_topics
 
 if TYPE_CHECKING:
     from fencepost.server.control import Control
@@ -214,8 +212,7 @@ class App:
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
-        from fencepost.server.metrics import BrokerCollector, MetricsServer
-        from fencepost.server.traffic import Traffic, measure
+        from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
 
         traffic = Traffic()
         for listener in self.listeners:
@@ -238,7 +235,7 @@ class App:
         if self.settings.data is None:
             self.cluster.start(now_ms())
             return
-        from fencepost.server.recovering import recover
+        from fencepost.server.startup import recover
         from fencepost.server.storage import DataFolder
 
         assert isinstance(storage, DataFolder)

@@ -1,14 +1,24 @@
-"""The broker's log lines about clients that misbehave: enough to find them, and never more than a few a second.
+"""The broker's log lines about clients that misbehave, or that the ACLs denied something: enough to find them.
 
-Bad input is one line without a traceback. A bug in the broker shows its traceback once for each place in the source.
+Bad input is one line without a traceback, and there are never more than a few lines a second. A bug in the broker shows
+its traceback once for each place in the source.
+
+    denied User:alice at 10.0.0.7: WRITE on topic orders (Produce)
+
+A client that asks again and again gets one such line a minute, and all clients together `LINES_A_MINUTE`. The rest is
+counted, and the count is logged at the end of the minute.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+
+from fencepost.broker.api import APIS
+from fencepost.machines.acl.acls import Denial, Operation, ResourceType
 
 LINES_A_SECOND = 20
 MAX_LINE = 400
@@ -73,3 +83,43 @@ class Complaints:
 def shortened(text: str) -> str:
     """A text that a client may have made very long."""
     return text if len(text) <= MAX_LINE else text[:MAX_LINE] + "…"
+
+
+LINES_A_MINUTE = 60
+MINUTE_S = 60.0
+MAX_NAME = 249  # As long as the longest name of a topic.
+
+
+class Denials:
+    def __init__(self, log: Callable[[str], None], later: Callable[[float, Callable[[], None]], object]) -> None:
+        """`later(seconds, action)` calls the action when the time has passed."""
+        self.counts: Counter[tuple[int, Operation, ResourceType]] = Counter()  # By API key, operation and resource.
+        self._log = log
+        self._later = later
+        self._logged: set[Denial] = set()  # In this minute, which begins with a denial.
+        self._unlogged = 0
+
+    def add(self, denial: Denial) -> None:
+        self.counts[denial.api_key, denial.operation, denial.resource_type] += 1
+        if not self._logged:
+            self._later(MINUTE_S, self._end_minute)
+        denial = denial._replace(name=denial.name[:MAX_NAME])
+        if denial in self._logged or len(self._logged) >= LINES_A_MINUTE:
+            self._unlogged += 1
+        else:
+            self._logged.add(denial)
+            self._log(shortened(in_words(denial)))
+
+    def _end_minute(self) -> None:
+        if self._unlogged:
+            self._log(f"{self._unlogged} more denials within a minute; a denial that repeats has one line a minute")
+        self._logged.clear()
+        self._unlogged = 0
+
+
+def in_words(denial: Denial) -> str:
+    resource = denial.resource_type.words
+    if denial.resource_type is not ResourceType.CLUSTER:
+        resource = f"{resource} {denial.name}"
+    api = APIS[denial.api_key].name
+    return f"denied {denial.principal} at {denial.host}: {denial.operation.name} on {resource} ({api})"

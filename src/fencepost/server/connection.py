@@ -22,13 +22,22 @@ from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
-from fencepost.server.connection_state import ANSWERED, AWAITING, CLOSED, HANDLING, READY, SCHEDULED
-from fencepost.server.flow_control import ENDED, READING, FlowControl
+from fencepost.server.flow_control import (
+    ANSWERED,
+    AWAITING,
+    CLOSED,
+    ENDED,
+    HANDLING,
+    READING,
+    READY,
+    SCHEDULED,
+    FlowControl,
+)
 from fencepost.server.inbox import length_at
 
 if TYPE_CHECKING:
     from fencepost.machines.auth.login import Login
-    from fencepost.server.guard import Guard
+    from fencepost.server.doors import Guard
     from fencepost.server.listener import Listener
 
 # A turn ends after this many frames or this much time.
@@ -44,7 +53,7 @@ CLOSING_S = 5.0
 
 
 class ClientConnection(FlowControl):
-    """One client. `state` moves as in MOVES (`connection_state.py`).
+    """One client. `state` moves as in MOVES (`flow_control.py`).
 
     More than 25 methods: those of `FlowControl` are among them, an idea of its own, which says why it is a base class.
     `_keep_rpc` is here because it needs the answer that has not left yet; `broker/rpcs.py` says what is kept.
@@ -70,7 +79,6 @@ class ClientConnection(FlowControl):
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self.host = ""
-        self.principal = ANONYMOUS
         self.port = 0
         self.listener_name = ""
         self.principal = ANONYMOUS

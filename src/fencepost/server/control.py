@@ -27,6 +27,7 @@ from fencepost.spelling import did_you_mean
 if TYPE_CHECKING:
     from fencepost.server.app import App
 
+
 Answer = Callable[[Any], None]
 
 
@@ -134,7 +135,7 @@ class Orders:
         self._app.ring()
 
     def _crash_at(self, point: str, times: int) -> None:
-        from fencepost.server.crash import POINTS
+        from fencepost.server.control import POINTS
 
         if point not in POINTS:
             hint = did_you_mean(point, POINTS) or f"the points are {', '.join(POINTS)}"
@@ -179,3 +180,44 @@ class Orders:
         found = sorted(txn.transactional_id for txns in coordinators for txn in txns.all_txns())
         known = ", ".join(found[:5]) or "none so far"
         raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
+
+
+POINTS = (
+    "txn.prepare.before",
+    "txn.prepare.after",
+    "txn.marker.before",
+    "txn.marker.after",
+    "txn.complete.before",
+    "txn.complete.after",
+    "offsets.append.before",
+    "offsets.append.after",
+    "segment.roll",
+    "index.write",
+    "snapshot.write",
+    "metadata.save",
+    "retention.delete",
+    "clean.install",
+    "clean.swap.before",
+    "clean.swap.after",
+)
+
+
+class CrashPoints:
+    """Named points at which a test may kill the process: `fencepost.crash.at=POINT[:N]`, or an order.
+
+    Kills the process when it reaches the given point for the Nth time.
+    """
+
+    def __init__(self, wanted: str) -> None:
+        point, _, times = wanted.partition(":")
+        self.set(point, int(times or 1))
+
+    def set(self, point: str, times: int) -> None:
+        self._point = point
+        self._left = times
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)

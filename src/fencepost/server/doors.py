@@ -11,25 +11,66 @@ import secrets
 import socket
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fencepost.broker.config import Config
+from fencepost.broker.config import BadSetting, Config
 from fencepost.broker.controller import BrokerAddress, Controller
 from fencepost.broker.listeners import Endpoint
 from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
 from fencepost.broker.metadata import Metadata
-from fencepost.broker.node import ANONYMOUS
+from fencepost.broker.node import ANONYMOUS, Frame
+from fencepost.machines.auth.login import Login
 from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 from fencepost.protocol.transaction_version import TransactionVersion
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
-from fencepost.server.extras import require
-from fencepost.server.guard import Guard
 from fencepost.server.listener import Listener
 from fencepost.server.tls import Certificates, ListenerTls, TlsLayer
 
 if TYPE_CHECKING:
+    from fencepost.server.connection import ClientConnection
     from fencepost.server.key_sets import KeySet
+    from fencepost.server.listener import Listener
+
+
+def require(package: str, setting: str) -> None:
+    """Raises BadSetting if the package is missing that the setting needs."""
+    try:
+        import_module(package)
+    except ModuleNotFoundError:
+        raise BadSetting(
+            f"{setting} needs the Python package {package}, which is not installed\n\n"
+            "hint: pip install 'fencepost[security]'"
+        ) from None
+
+
+# The largest request of a client that has not logged in.
+MAX_LOGIN_BYTES = 1 << 19
+
+
+class Guard:
+    """Lets only those requests through that the login allows: `machines/auth/login.py` has the rules."""
+
+    __slots__ = ("_listener", "_login", "_now_ms")
+
+    def __init__(self, listener: Listener, login: Login, now_ms: Callable[[], int]) -> None:
+        self._listener = listener
+        self._login = login
+        self._now_ms = now_ms
+
+    @property
+    def max_request_bytes(self) -> int:
+        limit = self._listener.max_request_bytes
+        return limit if self._login.user is not None else min(limit, MAX_LOGIN_BYTES)
+
+    def handle(self, frame: Frame, connection: ClientConnection, now_ms: int) -> None:
+        """Pass the request on, or close the connection."""
+        objection = self._login.objection(int.from_bytes(frame[:2], "big", signed=True), self._now_ms())
+        if objection:
+            connection.close(objection)
+        else:
+            self._listener.handle(frame, connection, now_ms)
 
 
 class Door:

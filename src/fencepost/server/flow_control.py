@@ -1,4 +1,4 @@
-"""The memory that one connection holds, and whether its client may send more.
+"""The states of a connection, the memory that it holds, and whether its client may send more.
 
 The connection stops reading from a client that does not read its answers, or that keeps sending while an answer is due.
 The memory is that of all connections together, so the counts are kept in `listener.py`.
@@ -7,15 +7,38 @@ The memory is that of all connections together, so the counts are kept in `liste
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Set
 from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from fencepost.server.connection_state import AWAITING, CLOSED, READY
 from fencepost.server.inbox import Inbox
 
 if TYPE_CHECKING:
     from fencepost.server.listener import Listener
+
+
+class ConnectionState(Enum):
+    """How the connection handles its client's requests now."""
+
+    READY = "ready"  # Every request was answered; the next one is handled when its bytes arrive.
+    HANDLING = "handling"  # The broker handles a request and has not answered it.
+    ANSWERED = "answered"  # The broker answered before it returned: the answer leaves together with the next ones.
+    AWAITING = "awaiting"  # The broker returned without an answer, which will come later.
+    SCHEDULED = "scheduled"  # The event loop will call `_next_turn`, which handles the requests in the inbox.
+    CLOSED = "closed"  # No request is handled any more, and no answer leaves.
+
+
+READY, HANDLING, ANSWERED, AWAITING, SCHEDULED, CLOSED = ConnectionState
+MOVES: Mapping[ConnectionState, Set[ConnectionState]] = {
+    READY: {HANDLING, SCHEDULED, CLOSED},
+    HANDLING: {ANSWERED, AWAITING, CLOSED},
+    ANSWERED: {HANDLING, READY, CLOSED},
+    AWAITING: {READY, CLOSED},
+    SCHEDULED: {READY, CLOSED},
+    CLOSED: set(),
+}
+
 
 # A larger request is read into memory of its own; a smaller one is put together from its pieces.
 LARGE_BYTES = 1 << 16

@@ -24,8 +24,7 @@ from fencepost.open_files import room_for_connections
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import Complaints
 from fencepost.server.connection import ClientConnection
-from fencepost.server.connection_state import AWAITING
-from fencepost.server.flow_control import LARGE_BYTES, SMALL_BYTES, FlowControl
+from fencepost.server.flow_control import AWAITING, LARGE_BYTES, SMALL_BYTES, FlowControl
 from fencepost.server.tls import Handshakes
 
 # One read takes at most this much.

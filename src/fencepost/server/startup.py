@@ -1,24 +1,31 @@
-"""A broker's settings from the command line, and messages for a broker that cannot start.
+"""The start of a broker: its settings, the data folder of the last process, its topics, and why it cannot start.
 
 Settings come from a file in Java's properties format and from `name=value` pairs, which take precedence.
+`--topic NAME:PARTITIONS` names topics that exist as soon as clients can connect.
 """
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import BadSetting as BadSetting  # So that commands can catch it.
 from fencepost.broker.config import Config, parse
 from fencepost.broker.controller import DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.listeners import PLAINTEXT, format_address, format_listener
 from fencepost.broker.metadata import DocumentDamaged, DocumentTooNew
+from fencepost.broker.topic_rules import TopicRefused
+from fencepost.counting import counted
 from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.doors import Door
-from fencepost.server.wanted_topics import TopicDiffers
+
+if TYPE_CHECKING:
+    from fencepost.server.storage import DataFolder
 
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
@@ -158,3 +165,44 @@ def explain(error: Exception, data: str | None = None) -> str | None:
         hint = "another program took the port; choose another one with --listen HOST:PORT"
         return f"cannot listen: {error.strerror}\n\nhint: {hint}"
     return None
+
+
+class TopicDiffers(Exception):
+    """A topic cannot be created, or exists with another number of partitions."""
+
+
+def ensure_topics(cluster: Cluster, wanted: Mapping[str, int | None], now_ms: int) -> Iterator[str]:
+    """Create the topics that do not exist; yield a line for each of them. Raises TopicDiffers."""
+    for name, partition_count in wanted.items():
+        topic = cluster.topics.get(name)
+        if topic is None:
+            count = cluster.config["num.partitions"] if partition_count is None else partition_count
+            try:
+                cluster.create_topic(name, count, {}, now_ms)
+            except TopicRefused as e:
+                raise TopicDiffers(
+                    f"--topic {name}:{count}: the topic cannot be created: {e}\n\n"
+                    "hint: choose another name, or another number of partitions"
+                ) from None
+            yield f"created the topic {name} with {counted(count, 'partition')}"
+        elif partition_count not in (None, topic.partition_count):
+            raise TopicDiffers(
+                f"--topic {name}:{partition_count}: the topic exists with {topic.partition_count} partitions\n\n"
+                f"hint: start with --topic {name}:{topic.partition_count}; records stay on their partitions, so the "
+                "number is not changed at a start"
+            )
+
+
+def recover(storage: DataFolder, cluster: Cluster, now_ms: int) -> None:
+    """Start the cluster on the data folder that the last process left."""
+    from fencepost.server.storage import DataFolderUnusable
+
+    if storage.load_metadata() is None and storage.strays():
+        raise DataFolderUnusable(
+            f"{storage.path} has logs ({storage.strays()[0]} ...), but not the document that says what they are",
+            "restore the file fencepost.metadata, or choose a new folder",
+        )
+    cluster.start(now_ms)
+    storage.note_cluster(cluster.cluster_id, cluster.brokers[0].node_id)
+    # The logs that were not opened belong to topics that were being deleted when the last process died.
+    storage.delete_strays()

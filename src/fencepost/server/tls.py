@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fencepost.broker.config import BadSetting
-from fencepost.server.connection_state import CLOSED
+from fencepost.server.flow_control import CLOSED
 
 if TYPE_CHECKING:
     from fencepost.server.connection import ClientConnection

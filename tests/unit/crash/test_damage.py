@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from fencepost.protocol.batch import encode_batch, stamp
-from fencepost.server.crash import POINTS
+from fencepost.server.control import POINTS
 from scripts.crash import plan_rounds
 from tests.crash.damage import change_a_byte, tear_tails
 from tests.crash.power import DurableDisk

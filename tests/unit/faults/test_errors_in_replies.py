@@ -22,7 +22,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
-from fencepost.server.crash import POINTS
+from fencepost.server.control import POINTS
 from tests.wire.message_values import random_message
 from tests.wire.raw_client import decode_reply, encode_frame
 

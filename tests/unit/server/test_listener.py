@@ -18,7 +18,7 @@ from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, flow_control, listener
 from fencepost.server.complaints import Complaints, guess_protocol
 from fencepost.server.connection import ClientConnection
-from fencepost.server.connection_state import MOVES, ConnectionState
+from fencepost.server.flow_control import MOVES, ConnectionState
 from fencepost.server.listener import Listener
 from fencepost.server.live_node import LiveNode
 from fencepost.server.operator_log import OperatorLog

@@ -14,8 +14,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.protocol.records import Record, encode_records
-from fencepost.server.metrics import BrokerCollector, MetricsServer
-from fencepost.server.traffic import Traffic
+from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic
 from tests.pure_broker import PureBroker
 
 WITHOUT_VERIFICATION = {"transaction.partition.verification.enable": "false"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, ResourceType
-from fencepost.server.denials import LINES_A_MINUTE, Denials, in_words
-from fencepost.server.metrics import BrokerCollector
-from fencepost.server.traffic import Traffic
+from fencepost.server.complaints import LINES_A_MINUTE, Denials, in_words
+from fencepost.server.metrics import BrokerCollector, Traffic
 from tests.pure_broker import PureBroker
 
 DENIAL = Denial("User:alice", "10.0.0.7", Operation.WRITE, ResourceType.TOPIC, "orders", 0)
