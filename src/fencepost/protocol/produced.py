@@ -37,7 +37,12 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.filtering import skim
-from fencepost.protocol.records import MAX_UNCOMPRESSED_BYTES, holds_records, uncompressed_records
+from fencepost.protocol.records import (
+    MAX_UNCOMPRESSED_BYTES,
+    find_record_without_key,
+    holds_records,
+    uncompressed_records,
+)
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 # The records of a batch this small are counted, which costs little compared with the request itself.
@@ -250,3 +255,29 @@ def refuse_records(
     first = ", ".join(f"RecordError(batchIndex={each.batch_index}, message='{each.message}')" for each in found[:3])
     message += f"{len(found)} record errors in total, and only showing the first three errors at most: [{first}]"
     return RefusedBatch(code, message, found)
+
+
+def refuse_by_settings(
+    records: Buffer, header: BatchHeader, partition: str, allowed: tuple[int, int] | None, is_compacted: bool
+) -> RefusedBatch | None:
+    """Check a batch against the topic's settings: times in the range `allowed`, and keys if it `is_compacted`."""
+    # Differs: Kafka checks the timestamp of every record, and corrects the maximum in the header. Fencepost checks the
+    # header, and reads records only to name those at fault.
+    fault = None
+    if allowed is not None:
+        early, late = allowed
+        for timestamp in (header.base_timestamp, header.max_timestamp):
+            if timestamp != NO_TIMESTAMP and not early <= timestamp <= late:
+                reason = f"timestamp {timestamp} is not between {early} and {late}"
+                fault = RefusedBatch(errors.INVALID_TIMESTAMP, reason)
+    try:
+        if fault is None and is_compacted:
+            place = find_record_without_key(records, most_unpacked_bytes(header.length))
+            if place is not None:
+                reason = f"record {place} has no key, and the topic of {partition} is compacted"
+                fault = RefusedBatch(errors.INVALID_RECORD, reason)
+        if fault is None:
+            return None
+        return refuse_records(records, header, partition, allowed, is_compacted) or fault
+    except Corrupt as e:
+        return RefusedBatch(errors.INVALID_RECORD, str(e))

@@ -16,7 +16,6 @@ from fencepost.server.storage import (
     folder,
     group_sync,
     identity,
-    index_file,
     last_stop,
     log_files,
     losses,
@@ -26,6 +25,7 @@ from fencepost.server.storage import (
     recovery,
     rewriting,
     segment,
+    segment_indexes,
     snapshots,
     syncing,
 )
@@ -34,8 +34,8 @@ from tests.simulation.patching import Patch, patched
 
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, losses,
-    missing, offset_files, open_files, recovery, rewriting, segment, snapshots, syncing,
+    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, last_stop, log_files, losses,
+    missing, offset_files, open_files, recovery, rewriting, segment, segment_indexes, snapshots, syncing,
 )  # fmt: skip
 
 

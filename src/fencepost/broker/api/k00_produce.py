@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordinator
 from fencepost.broker.coordinator.runtime import NotCoordinator
-from fencepost.broker.new_leaders import NO_TAGS, NewLeaders
+from fencepost.broker.leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.broker.topics import INTERNAL_TOPICS, Topic
 from fencepost.machines.acl.acls import Operation, ResourceType

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
-from fencepost.broker.new_leaders import NO_TAGS, NewLeaders
+from fencepost.broker.leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed

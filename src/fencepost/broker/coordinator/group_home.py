@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Config
 from fencepost.broker.coordinator.runtime import StateLog, Writer
-from fencepost.machines.group.classic.replies import release_all
+from fencepost.machines.group.classic.rebalance import release_all
 from fencepost.machines.group.classic.requests import Reply
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.group import TopicInfo

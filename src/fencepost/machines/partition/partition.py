@@ -29,8 +29,9 @@ from fencepost.machines.partition.producers import (
     encode_snapshot,
     find_duplicate,
     is_of_earlier_txn,
+    repeats_earlier_txn,
+    why_refused,
 )
-from fencepost.machines.partition.refusals import refuse_by_settings, repeats_earlier_txn, why_refused
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,
@@ -55,6 +56,7 @@ from fencepost.protocol.produced import (
     RecordError,
     RefusedBatch,
     check_produce_batch,
+    refuse_by_settings,
 )
 from fencepost.protocol.transaction_version import TV0, TransactionVersion
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fencepost.protocol.batch import MAX_PRODUCER_EPOCH, MAX_SEQUENCE, Corrupt, Truncated
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH, MAX_SEQUENCE, BatchHeader, Corrupt, Truncated
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.errors import (
     INVALID_PRODUCER_EPOCH,
@@ -330,3 +330,27 @@ class Verifications:
         verification = self.by_producer.pop(producer_id, None)
         if verification is not None:
             verification.has_ended = True
+
+
+def why_refused(error: int, producer: Producer | None, header: BatchHeader, partition: str) -> str:
+    """The message for an error of `decide_batch`, with the values of both sides."""
+    who = _name_of(header)
+    if error == INVALID_PRODUCER_EPOCH and producer is not None:
+        return f"{who} is fenced: epoch {producer.epoch} was seen"
+    if error == INVALID_TXN_STATE:
+        if header.is_transactional:
+            return f"{who} has no open transaction on {partition}"
+        return f"{who} sent a plain batch inside a transaction"
+    last = -1
+    if producer is not None and producer.batches and producer.epoch == header.producer_epoch:
+        last = producer.batches[-1].last_sequence
+    return f"{who} sent sequence {header.base_sequence}, the last one is {last}"
+
+
+def repeats_earlier_txn(header: BatchHeader) -> str:
+    sequences = f"sequences {header.base_sequence} to {header.last_sequence}"
+    return f"{_name_of(header)} sent {sequences} in an earlier transaction"
+
+
+def _name_of(header: BatchHeader) -> str:
+    return f"producer {header.producer_id} with epoch {header.producer_epoch}"

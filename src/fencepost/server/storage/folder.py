@@ -24,7 +24,6 @@ from typing import cast
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.open_files import share_of_open_files
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
     RECOVERY_POINTS_NAME,
@@ -38,7 +37,7 @@ from fencepost.server.storage.checkpoints import (
 from fencepost.server.storage.deleting import LogDeletion
 from fencepost.server.storage.document import Document
 from fencepost.server.storage.file_log import FileLog, hand_over
-from fencepost.server.storage.group_sync import GroupSync, call_all
+from fencepost.server.storage.group_sync import Checkpointing, GroupSync, call_all
 from fencepost.server.storage.identity import (
     current_boot,
     drop_lock,

@@ -31,12 +31,12 @@ from fencepost.server.storage.checkpoints import TOPIC_ID_NAME, decode_topic_id,
 from fencepost.server.storage.cuts import keep_cut
 from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.identity import DataFolderUnusable, refuse_later_topic_id
-from fencepost.server.storage.index_file import OFFSET_ENTRY, IndexFile
 from fencepost.server.storage.last_stop import CleanEnd, LastStop, Trust
 from fencepost.server.storage.offset_files import BEGUN_NAME, BegunLogs, OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles, size_of
 from fencepost.server.storage.rewriting import last_offset_of
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, numbered
+from fencepost.server.storage.segment_indexes import OFFSET_ENTRY, IndexFile
 
 SETTING = "fencepost.recovery.missing"
 

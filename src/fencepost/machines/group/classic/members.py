@@ -21,15 +21,13 @@ from fencepost.machines.group.classic.group import (
 )
 from fencepost.machines.group.classic.rebalance import (
     after_a_leave,
+    assignment_of,
     cancel_syncs,
+    joined,
     maybe_complete_join,
     prepare_rebalance,
     prepare_rejoin,
     rebalance,
-)
-from fencepost.machines.group.classic.replies import (
-    assignment_of,
-    joined,
     refuse_join,
     release_join,
     release_sync,

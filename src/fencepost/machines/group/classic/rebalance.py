@@ -1,4 +1,4 @@
-"""The rebalance of a classic group: all members join, a leader assigns, and the deadlines of both phases.
+"""The rebalance of a classic group: all members join, a leader assigns, the deadlines of both, the answers to members.
 
 A rebalance in short: a member comes, goes or changes (PreparingRebalance); all members join again, or the rebalance
 timeout removes them; a leader is chosen and sends the assignment of each (CompletingRebalance); the group's record is
@@ -17,13 +17,70 @@ from fencepost.machines.group.classic.group import (
     STABLE,
     ClassicGroup,
     InitialDelay,
+    Member,
     empty_record,
 )
-from fencepost.machines.group.classic.replies import joined, release_join, release_sync, turn_away
-from fencepost.machines.group.classic.requests import GroupChange, Reply, SyncResult
+from fencepost.machines.group.classic.requests import GroupChange, JoinResult, Reply, SyncResult, Token
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Decision
 from fencepost.protocol import errors
+
+
+def refuse_join(token: Token, member_id: str, error_code: int) -> Reply:
+    return Reply(token, JoinResult(error_code, member_id))
+
+
+def joined(group: ClassicGroup, member: Member) -> JoinResult:
+    return JoinResult(
+        error_code=errors.NONE,
+        member_id=member.member_id,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        members=group.joined_members() if group.is_leader(member.member_id) else (),
+    )
+
+
+def assignment_of(group: ClassicGroup, member: Member) -> SyncResult:
+    return SyncResult(errors.NONE, group.protocol_type, group.protocol, member.assignment)
+
+
+def release_join(member: Member, result: JoinResult) -> list[Reply]:
+    """Answer the member's held join, if there is one."""
+    if member.held_join is None:
+        return []
+    token, member.held_join = member.held_join, None
+    return [Reply(token, result)]
+
+
+def release_sync(member: Member, result: SyncResult) -> list[Reply]:
+    """Answer the member's held sync, if there is one."""
+    if member.held_sync is None:
+        return []
+    token, member.held_sync = member.held_sync, None
+    return [Reply(token, result)]
+
+
+def turn_away(member: Member | None) -> list[Reply]:
+    """A member that leaves the group while it waits for an answer learns that it is no longer a member."""
+    if member is None:
+        return []
+    # Differs: Kafka does not answer the waiting SyncGroup of a member that leaves. Fencepost answers UNKNOWN_MEMBER_ID.
+    return [
+        *release_join(member, JoinResult(errors.UNKNOWN_MEMBER_ID, "")),
+        *release_sync(member, SyncResult(errors.UNKNOWN_MEMBER_ID)),
+    ]
+
+
+def release_all(group: ClassicGroup, error_code: int) -> list[Reply]:
+    """Answer every request that the group holds with an error."""
+    replies: list[Reply] = []
+    for member in group.members.values():
+        replies += release_join(member, JoinResult(error_code, member.member_id))
+        replies += release_sync(member, SyncResult(error_code))
+    return replies
+
 
 # Differs: Kafka waits for static members in steps of their rebalance timeout, however short it is. Fencepost waits at
 # least a second.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fencepost.machines.group.classic import rebalance
 from fencepost.machines.group.classic.group import EMPTY, ClassicGroup
 from fencepost.machines.group.classic.members import error_after_append
-from fencepost.machines.group.classic.replies import release_all
+from fencepost.machines.group.classic.rebalance import release_all
 from fencepost.machines.group.classic.requests import (
     GroupChange,
     Heartbeat,
