@@ -28,10 +28,10 @@ from fencepost.server.addresses import BACKLOG, CannotListen, endpoints, listen
 from fencepost.server.complaints import Complaints, Denials
 from fencepost.server.control import CrashPoints
 from fencepost.server.doors import Door, addresses_by_listener, connect_doors, open_doors
-from fencepost.server.listener import Listener
 from fencepost.server.live_node import STOPPED, UP, LiveNode
 from fencepost.server.node_orders import NodeOrders
 from fencepost.server.operator_log import Level, OperatorLog, ready_text, settings_line, starting_line, stopped_text
+from fencepost.server.socket_server import SocketServer
 from fencepost.server.startup import ensure_topics
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class App:
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
         self.doors: list[Door] = []
-        self.listeners: list[Listener] = []
-        self._listeners_by_node: dict[int, Listener] = {}
+        self.socket_servers: list[SocketServer] = []
+        self._socket_servers_by_node: dict[int, SocketServer] = {}
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="fencepost-disk")
         self._denials: Denials
@@ -94,8 +94,8 @@ class App:
             all_there.abort()  # Else those that have begun would keep the process from ending.
             raise
         config = self.settings.config
-        listeners = endpoints(config, self.settings.host, self.settings.port)
-        self.doors = open_doors(listeners, config, self.settings.brokers, self.log.warning)
+        wanted = endpoints(config, self.settings.host, self.settings.port)
+        self.doors = open_doors(wanted, config, self.settings.brokers, self.log.warning)
         try:
             storage = self._open_storage()
         except Exception:
@@ -120,7 +120,7 @@ class App:
         for node_id, _, _ in controller.addresses:
             cluster = make_cluster(node_id)
             controller.join(cluster)
-            self.nodes.append(LiveNode(cluster, self._listeners_by_node, lambda: self.now_ms(), self._work_failed))
+            self.nodes.append(LiveNode(cluster, self._socket_servers_by_node, lambda: self.now_ms(), self._work_failed))
         try:
             self._recover(storage)
         except Exception:
@@ -138,10 +138,10 @@ class App:
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
         for live in self.nodes:
-            live.listener = Listener(live.node, complaints, live.alarm.after_work, self.die, debug)
-            self.listeners.append(live.listener)
+            live.socket_server = SocketServer(live.node, complaints, live.alarm.after_work, self.die, debug)
+            self.socket_servers.append(live.socket_server)
             if len(self.nodes) > 1:
-                live.listener.handle = live.handle
+                live.socket_server.handle = live.handle
                 live.connect()
         self.node_orders = NodeOrders(
             self.nodes,
@@ -200,7 +200,7 @@ class App:
         """Accept connections: a node has a socket at each door. Raises CannotListen."""
         for door, sock in zip(self.doors, sockets, strict=True):
             listen(sock)
-            protocol = door.protocol(live.listener, lambda: self.now_ms())
+            protocol = door.protocol(live.socket_server, lambda: self.now_ms())
             live.servers.append(await self._loop.create_server(protocol, sock=sock, backlog=BACKLOG))
 
     def _work_failed(self, error: Exception) -> None:
@@ -215,10 +215,10 @@ class App:
         from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
 
         traffic = Traffic()
-        for listener in self.listeners:
-            measure(listener, traffic)
+        for socket_server in self.socket_servers:
+            measure(socket_server, traffic)
         collector = BrokerCollector(
-            lambda: self.clusters, self.listeners, traffic, lambda: self.now_ms(), self._denials.counts
+            lambda: self.clusters, self.socket_servers, traffic, lambda: self.now_ms(), self._denials.counts
         )
         self._metrics = MetricsServer(collector, lambda: self._is_serving and not self._is_stopping)
         try:
@@ -271,7 +271,7 @@ class App:
             topic = self.cluster.topics_by_id.get(topic_id)
             return topic.name if topic is not None else topic_id.hex()
 
-        kept = (kept for listener in self.listeners for kept in listener.kept_rpcs())
+        kept = (kept for socket_server in self.socket_servers for kept in socket_server.kept_rpcs())
         return find_rpcs(transactional_id, kept, name_of)
 
     def _defer(self, work: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
@@ -302,7 +302,7 @@ class App:
 
     async def stop(self) -> None:
         """A clean stop: no new clients, state on disk, nothing to recover next time."""
-        began_ms, connections = now_ms(), sum(len(listener.connections) for listener in self.listeners)
+        began_ms, connections = now_ms(), sum(len(socket_server.connections) for socket_server in self.socket_servers)
         self._is_stopping = True
         for live in self.nodes:
             for server in live.servers:
@@ -310,8 +310,8 @@ class App:
         if self._metrics is not None:
             self._metrics.close()
         self.unplug_nodes()
-        for listener in self.listeners:
-            listener.close()
+        for socket_server in self.socket_servers:
+            socket_server.close()
         for live in self.nodes:
             live.alarm.cancel()
         await asyncio.sleep(0)  # Let the transports close.

@@ -38,7 +38,7 @@ from fencepost.server.inbox import length_at
 if TYPE_CHECKING:
     from fencepost.machines.auth.login import Login
     from fencepost.server.doors import Guard
-    from fencepost.server.listener import Listener
+    from fencepost.server.socket_server import SocketServer
 
 # A turn ends after this many frames or this much time.
 FRAMES_A_TURN = 256
@@ -76,8 +76,8 @@ class ClientConnection(FlowControl):
         "sends_in_place",
     )
 
-    def __init__(self, listener: Listener) -> None:
-        super().__init__(listener)
+    def __init__(self, server: SocketServer) -> None:
+        super().__init__(server)
         self.host = ""
         self.port = 0
         self.listener_name = ""
@@ -87,7 +87,7 @@ class ClientConnection(FlowControl):
         self.has_entered = True  # No TLS handshake and no login are left to do.
         self.rpcs: deque[KeptRpc] | None = None
         self.sends_in_place = False
-        self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
+        self._closing_bytes = 0  # Bytes that the server counts as still to be sent before the close.
         self._outbox: list[Part] = []
         self._outbox_bytes = 0
         self._reads_little = False  # The last request was large, so the next may be: its beginning is copied.
@@ -100,7 +100,7 @@ class ClientConnection(FlowControl):
         peer = transport.get_extra_info("peername")
         if peer:
             self.host, self.port = canonical_host(peer[0]), peer[1]
-        refusal = self._listener.admit(self)
+        refusal = self._server.admit(self)
         if refusal:
             self.abort(refusal)
             return
@@ -110,9 +110,9 @@ class ClientConnection(FlowControl):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
-        self._listener.closing_bytes -= self._closing_bytes
+        self._server.closing_bytes -= self._closing_bytes
         self._closing_bytes = 0
-        self._listener.leave(self)
+        self._server.leave(self)
 
     def eof_received(self) -> bool:
         """Keep the connection open until the requests before the end are served: with acks=0 a client leaves early."""
@@ -123,31 +123,31 @@ class ClientConnection(FlowControl):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.inbox.large_bytes:
             return self.inbox.room()
-        listener = self._listener
-        if self._reads_little or listener.held_bytes >= listener.max_held_bytes:
-            return listener.small_view
-        return listener.view
+        server = self._server
+        if self._reads_little or server.held_bytes >= server.max_held_bytes:
+            return server.small_view
+        return server.view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.state is CLOSED:
             return
-        listener = self._listener
+        server = self._server
         inbox = self.inbox
         self.last_active = monotonic()
         if not inbox.data:
             pos = 0
             if self.state is READY and self._is_writable:
-                pos = self._serve(listener.scratch, listener.view, 0, nbytes)
+                pos = self._serve(server.scratch, server.view, 0, nbytes)
             if pos < nbytes:
-                inbox.append(listener.view[pos:nbytes])
+                inbox.append(server.view[pos:nbytes])
                 self._settle()
             elif self._input is not READING:
                 self._settle()
         elif not inbox.large_bytes:
-            inbox.append(listener.view[:nbytes])
+            inbox.append(server.view[:nbytes])
             self._serve_inbox()
         elif inbox.fill(nbytes):
-            listener.arriving.pop(self, None)
+            server.arriving.pop(self, None)
             self._serve_large()
 
     # --- called by the broker -----------------------------------------------------------------------------
@@ -191,16 +191,16 @@ class ClientConnection(FlowControl):
         self._end()
         # The event loop frees this memory later; until then no connection gets another large answer.
         self._closing_bytes = self._transport.get_write_buffer_size()
-        self._listener.closing_bytes += self._closing_bytes
+        self._server.closing_bytes += self._closing_bytes
         self._transport.abort()
 
     def enter(self, principal: str) -> None:
         """The TLS handshake and the login, as far as the listener asks for them, are done."""
         self.principal = principal
         self.has_entered = True
-        self._listener.entering.pop(self, None)
-        if self._listener.debug is not None:
-            self._listener.debug(f"{self.host}:{self.port} is {principal}")
+        self._server.entering.pop(self, None)
+        if self._server.debug is not None:
+            self._server.debug(f"{self.host}:{self.port} is {principal}")
 
     def on_close(self, action: Callable[[], None]) -> None:
         self._closer = action
@@ -209,9 +209,9 @@ class ClientConnection(FlowControl):
 
     def _serve(self, buffer: bytearray, view: memoryview, pos: int, end: int) -> int:
         """Handle the complete frames in the buffer, up to one that has to wait; return where the rest begins."""
-        listener = self._listener
+        server = self._server
         if self.guard is None:
-            handle, limit = listener.handle, listener.max_request_bytes
+            handle, limit = server.handle, server.max_request_bytes
         else:
             handle, limit = self.guard.handle, self.guard.max_request_bytes
         now_ms = time.time_ns() // 1_000_000
@@ -230,7 +230,7 @@ class ClientConnection(FlowControl):
                 if not frames_left % FRAMES_A_LOOK and (
                     frames_left == 0
                     or (frames_left < FRAMES_A_TURN and monotonic() - self.last_active > TURN_S)
-                    or listener.closing_bytes > listener.max_unsent_bytes
+                    or server.closing_bytes > server.max_unsent_bytes
                 ):
                     is_turn_over = True
                     break
@@ -258,13 +258,13 @@ class ClientConnection(FlowControl):
         if isinstance(error, Malformed):
             self.close(f"malformed request: {error}")
         elif isinstance(error, LogTailUnknown):
-            self._listener.die(error)
+            self._server.die(error)
         else:
-            self._listener.complaints.bug(error)
+            self._server.complaints.bug(error)
             self.abort(f"the request could not be served: {type(error).__name__}: {error}")
 
     def _end_turn(self, has_handled: bool, is_turn_over: bool = False) -> None:
-        listener = self._listener
+        server = self._server
         state = self.state
         if state is ANSWERED:
             self.state = READY
@@ -272,12 +272,12 @@ class ClientConnection(FlowControl):
             self.state = AWAITING
         elif state is CLOSED:
             return
-        if has_handled and listener.silent:
-            listener.silent.pop(self, None)
+        if has_handled and server.silent:
+            server.silent.pop(self, None)
         self._flush()
         if is_turn_over:
             self._schedule_turn()
-        listener.after_work()
+        server.after_work()
 
     def _serve_large(self) -> None:
         """Handle the large request that is complete now, in the memory that it arrived in."""
@@ -292,7 +292,7 @@ class ClientConnection(FlowControl):
         self.state = HANDLING
         parts_before = len(self._outbox)
         try:
-            (self.guard or self._listener).handle(frame, self, now_ms)
+            (self.guard or self._server).handle(frame, self, now_ms)
             if kept is not None:
                 self._keep_rpc(now_ms, kept, parts_before)
         except Exception as e:
@@ -349,21 +349,21 @@ class ClientConnection(FlowControl):
             self._transport.write(b"".join(outbox))
         else:
             self._transport.writelines(outbox)
-        if not self._is_writable and self._listener.unsent_bytes > 2 * self._listener.max_unsent_bytes:
-            self.abort(f"{self._listener.unsent_bytes} bytes of answers are unsent already, to it and to others")
+        if not self._is_writable and self._server.unsent_bytes > 2 * self._server.max_unsent_bytes:
+            self.abort(f"{self._server.unsent_bytes} bytes of answers are unsent already, to it and to others")
 
     # --- the end ------------------------------------------------------------------------------------------
 
     def _complain(self, reason: str) -> None:
         if reason:
-            self._listener.complaints.line(f"closed {self.host}:{self.port}: {reason}")
+            self._server.complaints.line(f"closed {self.host}:{self.port}: {reason}")
 
     def _end(self) -> None:
         if self.state is CLOSED:
             return
         self.state = CLOSED
-        self._listener.silent.pop(self, None)
-        self._listener.entering.pop(self, None)
+        self._server.silent.pop(self, None)
+        self._server.entering.pop(self, None)
         self._give_back()
         self._outbox.clear()
         closer, self._closer = self._closer, None

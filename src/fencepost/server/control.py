@@ -86,7 +86,7 @@ class Orders:
         from fencepost.server.faults import Faults
 
         self._app = app
-        self._faults = Faults(app.listeners, app.now_ms)
+        self._faults = Faults(app.socket_servers, app.now_ms)
 
     def carry_out(self, order: str, given: dict[str, Any], answer: Answer) -> None:
         """Raises ValueError if it cannot be done."""

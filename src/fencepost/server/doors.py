@@ -1,6 +1,6 @@
 """The listeners of a running process: sockets, TLS and login of each.
 
-Every broker has one socket per listener, and one `Listener` object, which divides its memory among the connections of
+Every broker has one socket per listener, and one `SocketServer`, which divides its memory among the connections of
 all of them.
 """
 
@@ -25,13 +25,13 @@ from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 from fencepost.protocol.transaction_version import TransactionVersion
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
-from fencepost.server.listener import Listener
+from fencepost.server.socket_server import SocketServer
 from fencepost.server.tls import Certificates, ListenerTls, TlsLayer
 
 if TYPE_CHECKING:
     from fencepost.server.connection import ClientConnection
     from fencepost.server.key_sets import KeySet
-    from fencepost.server.listener import Listener
+    from fencepost.server.socket_server import SocketServer
 
 
 def require(package: str, setting: str) -> None:
@@ -52,16 +52,16 @@ MAX_LOGIN_BYTES = 1 << 19
 class Guard:
     """Lets only those requests through that the login allows: `machines/auth/login.py` has the rules."""
 
-    __slots__ = ("_listener", "_login", "_now_ms")
+    __slots__ = ("_login", "_now_ms", "_server")
 
-    def __init__(self, listener: Listener, login: Login, now_ms: Callable[[], int]) -> None:
-        self._listener = listener
+    def __init__(self, server: SocketServer, login: Login, now_ms: Callable[[], int]) -> None:
+        self._server = server
         self._login = login
         self._now_ms = now_ms
 
     @property
     def max_request_bytes(self) -> int:
-        limit = self._listener.max_request_bytes
+        limit = self._server.max_request_bytes
         return limit if self._login.user is not None else min(limit, MAX_LOGIN_BYTES)
 
     def handle(self, frame: Frame, connection: ClientConnection, now_ms: int) -> None:
@@ -70,7 +70,7 @@ class Guard:
         if objection:
             connection.close(objection)
         else:
-            self._listener.handle(frame, connection, now_ms)
+            self._server.handle(frame, connection, now_ms)
 
 
 class Door:
@@ -148,20 +148,20 @@ class Door:
             warn,
         )
 
-    def protocol(self, listener: Listener, now_ms: Callable[[], int]) -> Callable[[], asyncio.BaseProtocol]:
+    def protocol(self, server: SocketServer, now_ms: Callable[[], int]) -> Callable[[], asyncio.BaseProtocol]:
         """What asyncio calls for each new connection."""
 
         def accept() -> asyncio.BaseProtocol:
-            connection = listener.protocol()
+            connection = server.protocol()
             connection.listener_name = self.endpoint.name
             if self._logins is not None:
                 login = connection.login = self._logins.new()
-                connection.guard = Guard(listener, login, now_ms)
+                connection.guard = Guard(server, login, now_ms)
                 connection.has_entered = False
             if self._certificates is None:
                 return connection
             connection.has_entered = False
-            return TlsLayer(connection, listener, self._certificates, partial(self._on_handshake, connection))
+            return TlsLayer(connection, server, self._certificates, partial(self._on_handshake, connection))
 
         return accept
 

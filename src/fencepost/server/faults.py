@@ -16,7 +16,7 @@ from fencepost.faults.errors_in_replies import client_id_of, is_answered, refusa
 from fencepost.faults.fault import DELAY, DISCONNECT, DROP, ERROR, REPLY, REQUEST, Fault, FaultTable
 from fencepost.protocol.batch import Part
 from fencepost.server.connection import ClientConnection
-from fencepost.server.listener import Handle, Listener
+from fencepost.server.socket_server import Handle, SocketServer
 
 # `duplicate` needs a proxy in front of the broker.
 POSSIBLE = (ERROR, DELAY, DROP, DISCONNECT)
@@ -25,10 +25,12 @@ POSSIBLE = (ERROR, DELAY, DROP, DISCONNECT)
 class Faults:
     """The faults of one broker process, and how far its clock is ahead."""
 
-    def __init__(self, listeners: Iterable[Listener], now_ms: Callable[[], int]) -> None:
+    def __init__(self, socket_servers: Iterable[SocketServer], now_ms: Callable[[], int]) -> None:
         self.ahead_ms = 0
         self._now_ms = now_ms
-        self._normal: dict[Listener, Handle] = {listener: listener.handle for listener in listeners}
+        self._normal: dict[SocketServer, Handle] = {
+            socket_server: socket_server.handle for socket_server in socket_servers
+        }
         self._table = FaultTable()
 
     def add(self, fault: Fault) -> int:
@@ -56,8 +58,8 @@ class Faults:
 
     def _take_place(self) -> None:
         is_idle = not self.ahead_ms and self._table.is_idle
-        for listener, normal in self._normal.items():
-            listener.handle = normal if is_idle else _Interference(self, listener, normal).handle
+        for socket_server, normal in self._normal.items():
+            socket_server.handle = normal if is_idle else _Interference(self, socket_server, normal).handle
 
     def concerning(self, frame: Frame, client_id: str, at: str, connection: ClientConnection) -> list[Fault]:
         """The faults of a request or its reply. Nodes are no clients: only a fault that names them strikes them."""
@@ -76,11 +78,11 @@ class Faults:
 
 
 class _Interference:
-    """Takes requests from a listener, applies faults, and passes the rest to the broker."""
+    """Takes requests from a socket server, applies faults, and passes the rest to the broker."""
 
-    def __init__(self, faults: Faults, listener: Listener, normal: Handle) -> None:
+    def __init__(self, faults: Faults, socket_server: SocketServer, normal: Handle) -> None:
         self._faults = faults
-        self._listener = listener
+        self._socket_server = socket_server
         self._normal = normal
 
     def handle(self, frame: Frame, connection: ClientConnection, now_ms: int) -> None:
@@ -110,7 +112,7 @@ class _Interference:
         return True
 
     def _handle_late(self, frame: Frame, connection: ClientConnection) -> None:
-        self._listener.handle_late(self._normal, frame, connection, self._faults.now_ms())
+        self._socket_server.handle_late(self._normal, frame, connection, self._faults.now_ms())
 
 
 class _Gate:

@@ -1,7 +1,7 @@
 """The states of a connection, the memory that it holds, and whether its client may send more.
 
 The connection stops reading from a client that does not read its answers, or that keeps sending while an answer is due.
-The memory is that of all connections together, so the counts are kept in `listener.py`.
+The memory is that of all connections together, so the counts are kept in `socket_server.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fencepost.server.inbox import Inbox
 
 if TYPE_CHECKING:
-    from fencepost.server.listener import Listener
+    from fencepost.server.socket_server import SocketServer
 
 
 class ConnectionState(Enum):
@@ -72,7 +72,7 @@ class FlowControl(asyncio.BufferedProtocol):
         "_counted",
         "_input",
         "_is_writable",
-        "_listener",
+        "_server",
         "_transport",
         "_unsent",
         "inbox",
@@ -82,15 +82,15 @@ class FlowControl(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, server: SocketServer) -> None:
         self.state = READY
         self.inbox = Inbox()
         self.last_active = monotonic()
         self._input = READING
         self._is_writable = True
-        self._listener = listener
-        self._counted = 0  # Bytes of the inbox that the listener counts as held.
-        self._unsent = 0  # Bytes of replies that the listener counts as unsent.
+        self._server = server
+        self._counted = 0  # Bytes of the inbox that the server counts as held.
+        self._unsent = 0  # Bytes of replies that the server counts as unsent.
 
     # --- `ClientConnection` does this -------------------------------------------------------------------------
 
@@ -112,16 +112,16 @@ class FlowControl(asyncio.BufferedProtocol):
         """Count the inbox; then read only while the client's requests can be served and held."""
         if self.state is CLOSED:
             return
-        listener = self._listener
+        server = self._server
         inbox = self.inbox
         more_bytes = inbox.held_bytes - self._counted
         if more_bytes:
             self._counted += more_bytes
-            listener.hold(more_bytes)
+            server.hold(more_bytes)
         if self._input is ENDED and self.state is not AWAITING and not inbox.has_request():
             self.close("")
             return
-        is_short = listener.held_bytes >= listener.max_held_bytes
+        is_short = server.held_bytes >= server.max_held_bytes
         if self.state is READY and self._is_writable and inbox.has_request():
             # The answer to the request before it came after `_serve` had looked.
             self._schedule_turn()
@@ -130,7 +130,7 @@ class FlowControl(asyncio.BufferedProtocol):
             self._read_on(unread < (SMALL_BYTES if is_short else MAX_WAITING_BYTES))
         elif unread >= 4 and not inbox.large_bytes and inbox.begun_bytes > (SMALL_BYTES if is_short else LARGE_BYTES):
             if is_short:
-                listener.starved[self] = None
+                server.starved[self] = None
                 self._read_on(False)
             else:
                 self.read_large()
@@ -139,12 +139,12 @@ class FlowControl(asyncio.BufferedProtocol):
 
     def read_large(self) -> None:
         """Read the rest of the request that has begun; there is memory for all of it."""
-        listener = self._listener
+        server = self._server
         inbox = self.inbox
-        listener.starved.pop(self, None)
+        server.starved.pop(self, None)
         inbox.begin_large()
-        listener.arriving[self] = monotonic() + ARRIVAL_S + inbox.large_bytes / ARRIVAL_BYTES_A_SECOND
-        listener.hold(inbox.large_bytes - self._counted)
+        server.arriving[self] = monotonic() + ARRIVAL_S + inbox.large_bytes / ARRIVAL_BYTES_A_SECOND
+        server.hold(inbox.large_bytes - self._counted)
         self._counted = inbox.large_bytes
         self._read_on(True)
 
@@ -167,10 +167,10 @@ class FlowControl(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._is_writable = False
         if self.state is not CLOSED:
-            listener = self._listener
-            listener.slow[self] = monotonic()
+            server = self._server
+            server.slow[self] = monotonic()
             self._unsent = self._transport.get_write_buffer_size()
-            listener.unsent_bytes += self._unsent
+            server.unsent_bytes += self._unsent
 
     def resume_writing(self) -> None:
         self._is_writable = True
@@ -183,23 +183,23 @@ class FlowControl(asyncio.BufferedProtocol):
         """See whether a slow reader took anything since the last look."""
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
-            self._listener.unsent_bytes += unsent - self._unsent
+            self._server.unsent_bytes += unsent - self._unsent
             self._unsent = unsent
-            self._listener.slow[self] = self.last_active = now
+            self._server.slow[self] = self.last_active = now
 
     def _note_sent(self) -> None:
-        self._listener.slow.pop(self, None)
-        self._listener.unsent_bytes -= self._unsent
+        self._server.slow.pop(self, None)
+        self._server.unsent_bytes -= self._unsent
         self._unsent = 0
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _give_back(self) -> None:
         """Give back all memory at once; the transport may take its time."""
-        listener = self._listener
-        listener.starved.pop(self, None)
-        listener.arriving.pop(self, None)
+        server = self._server
+        server.starved.pop(self, None)
+        server.arriving.pop(self, None)
         self._note_sent()
         self.inbox.clear()
         counted, self._counted = self._counted, 0
-        listener.hold(-counted)
+        server.hold(-counted)

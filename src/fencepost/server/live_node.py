@@ -16,8 +16,8 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.node import Frame, Node
 from fencepost.broker.peers import Answered
 from fencepost.machines.timers import Timers
-from fencepost.server.listener import Listener
 from fencepost.server.peers import NodePeers
+from fencepost.server.socket_server import SocketServer
 
 
 class Alarm:
@@ -81,12 +81,12 @@ UP, PAUSED, STOPPED = NodeState
 
 
 class LiveNode:
-    """`others`: the listeners of the nodes that are not stopped, by node id."""
+    """`others`: the socket servers of the nodes that are not stopped, by node id."""
 
     def __init__(
         self,
         cluster: Cluster,
-        others: dict[int, Listener],
+        others: dict[int, SocketServer],
         now_ms: Callable[[], int],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -94,7 +94,7 @@ class LiveNode:
         self.state = UP
         self.alarm = Alarm(now_ms, failed)
         self.peers = NodePeers(cluster.node_id, others, self._answered)
-        self.listener: Listener
+        self.socket_server: SocketServer
         self.servers: list[asyncio.Server] = []  # One for each door.
         self._others = others
         self._now_ms = now_ms
@@ -112,19 +112,19 @@ class LiveNode:
 
     def connect(self) -> None:
         """Let other nodes, which exist, reach this one."""
-        self._others[self.node_id] = self.listener
+        self._others[self.node_id] = self.socket_server
 
     def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
         if self.state is not PAUSED:
             self.node.handle(frame, connection, now_ms)
-        elif self._held_bytes + len(frame) > self.listener.max_held_bytes:
+        elif self._held_bytes + len(frame) > self.socket_server.max_held_bytes:
             connection.abort(f"its node is paused, and holds {self._held_bytes} bytes of requests already")
         else:
             self._held_bytes += len(frame)
             self._held.append(partial(self._handle_late, frame, connection))
 
     def _handle_late(self, frame: Frame, connection: Any) -> None:
-        self.listener.handle_late(self.node.handle, frame, connection, self._now_ms())
+        self.socket_server.handle_late(self.node.handle, frame, connection, self._now_ms())
 
     def _answered(self, then: Answered, response: Any) -> None:
         """Another node has answered, or will not."""
@@ -162,7 +162,7 @@ class LiveNode:
         self.alarm.is_paused = False
         self._held.clear()
         self._held_bytes = 0
-        self.listener.close()
+        self.socket_server.close()
         for server in self.servers:
             server.close()
         self.servers.clear()

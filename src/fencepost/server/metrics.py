@@ -42,7 +42,7 @@ from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Malformed
 from fencepost.protocol.walking import error_codes
 from fencepost.server.connection import ClientConnection
-from fencepost.server.listener import Listener
+from fencepost.server.socket_server import SocketServer
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
@@ -98,8 +98,8 @@ class MeasuredConnection(ClientConnection):
 
     __slots__ = ("_api_key", "_began", "_traffic", "_version")
 
-    def __init__(self, listener: Listener, traffic: Traffic) -> None:
-        super().__init__(listener)
+    def __init__(self, socket_server: SocketServer, traffic: Traffic) -> None:
+        super().__init__(socket_server)
         self._traffic = traffic
         self._api_key = self._version = -1
         self._began = 0.0
@@ -118,16 +118,16 @@ class MeasuredConnection(ClientConnection):
         super().reply(parts)
 
 
-def measure(listener: Listener, traffic: Traffic) -> None:
-    """From now on, measure the requests of this listener."""
-    handle = listener.handle
+def measure(socket_server: SocketServer, traffic: Traffic) -> None:
+    """From now on, measure the requests of this socket server."""
+    handle = socket_server.handle
 
     def begin_and_handle(frame: Frame, connection: MeasuredConnection, now_ms: int) -> None:
         connection.begin(frame)
         handle(frame, connection, now_ms)
 
-    listener.handle = begin_and_handle
-    listener.make_connection = lambda listener: MeasuredConnection(listener, traffic)
+    socket_server.handle = begin_and_handle
+    socket_server.make_connection = lambda socket_server: MeasuredConnection(socket_server, traffic)
 
 
 PATIENCE_S = 5.0
@@ -140,13 +140,13 @@ class BrokerCollector(Collector):
     def __init__(
         self,
         clusters: Callable[[], Sequence[Cluster]],
-        listeners: list[Listener],
+        socket_servers: list[SocketServer],
         traffic: Traffic,
         now_ms: Callable[[], int],
         denials: Mapping[tuple[int, Operation, ResourceType], int] | None = None,
     ) -> None:
         self._clusters = clusters  # As each node that is up has it.
-        self._listeners = listeners
+        self._socket_servers = socket_servers
         self._traffic = traffic
         self._now_ms = now_ms
         self._denials = {} if denials is None else denials
@@ -287,7 +287,7 @@ class BrokerCollector(Collector):
         received, sent = self._traffic.bytes_in, self._traffic.bytes_out
         yield CounterMetricFamily("fencepost_received_bytes", "Bytes that clients have sent.", value=received)
         yield CounterMetricFamily("fencepost_sent_bytes", "Bytes of the answers to clients.", value=sent)
-        open_now = sum(len(listener.connections) for listener in self._listeners)
+        open_now = sum(len(socket_server.connections) for socket_server in self._socket_servers)
         yield GaugeMetricFamily("fencepost_connections", "Connections of clients that are open.", value=open_now)
 
     def _denied(self) -> Iterator[Metric]:

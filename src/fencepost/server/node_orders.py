@@ -144,11 +144,11 @@ class NodeOrders:
     async def _start(self, node: LiveNode) -> None:
         sockets = self._bind(node.node_id)
         try:
-            # The port first: another program may have it. The listener turns clients away until it is reopened.
+            # The port first: another program may have it. The socket server turns clients away until it is reopened.
             await self._serve(node, sockets)
             node.take(self._make_cluster(node.node_id))
             node.cluster.begin_timers(self._now_ms())
-            node.listener.reopen()
+            node.socket_server.reopen()
             node.connect()
             node.state = UP
             self._controller.rejoin(node.cluster, self._now_ms())

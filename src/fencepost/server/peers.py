@@ -1,7 +1,7 @@
 """Connections between the nodes of one process: a node asks another as a client would, over a socket.
 
 The sockets are pairs that only this process has, so no client can pass for a node. Everything else is as with a client:
-frames, order, a listener at the other end, and connections that end.
+frames, order, a socket server at the other end, and connections that end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fencepost.broker.peers import Answered
 from fencepost.protocol import messages
 from fencepost.protocol.schema import Message
 from fencepost.server.connection import ClientConnection
-from fencepost.server.listener import Listener
+from fencepost.server.socket_server import SocketServer
 
 REQUEST_TIMEOUT_S = 30.0
 _LENGTH = struct.Struct(">i")
@@ -113,28 +113,28 @@ def _hand_over(end: socket.socket, transport: asyncio.BaseTransport) -> None:
 class NodePeers:
     """The connections of one node to the others; see `broker.peers.Peers`. Opened when they are first needed.
 
-    `listeners`: those of the nodes that are up, by node id. `answered` calls what waited for an answer.
+    `socket_servers`: those of the nodes that are up, by node id. `answered` calls what waited for an answer.
     """
 
-    def __init__(self, node_id: int, listeners: dict[int, Listener], answered: AnsweredOne) -> None:
+    def __init__(self, node_id: int, socket_servers: dict[int, SocketServer], answered: AnsweredOne) -> None:
         self._client_id = f"node-{node_id}"
-        self._listeners = listeners
+        self._socket_servers = socket_servers
         self._answered = answered
         self._connections: dict[int, PeerConnection] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._is_unplugged = False
 
     def send(self, node_id: int, request: Message, version: int, then: Answered) -> None:
-        listener = self._listeners.get(node_id)
-        if listener is None or self._is_unplugged:
+        socket_server = self._socket_servers.get(node_id)
+        if socket_server is None or self._is_unplugged:
             asyncio.get_running_loop().call_soon(self._answered, then, None)
             return
         connection = self._connections.get(node_id)
         if connection is None:
-            connection = self._connect(node_id, listener)
+            connection = self._connect(node_id, socket_server)
         connection.send(request, version, then)
 
-    def _connect(self, node_id: int, listener: Listener) -> PeerConnection:
+    def _connect(self, node_id: int, socket_server: SocketServer) -> PeerConnection:
         def closed(ended: PeerConnection) -> None:
             if self._connections.get(node_id) is ended:
                 del self._connections[node_id]
@@ -143,7 +143,7 @@ class NodePeers:
         loop = asyncio.get_running_loop()
 
         def other_end() -> ClientConnection:
-            accepted = listener.protocol()
+            accepted = socket_server.protocol()
             accepted.principal = NODE
             return accepted
 

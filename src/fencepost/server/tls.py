@@ -22,7 +22,7 @@ from fencepost.server.flow_control import CLOSED
 
 if TYPE_CHECKING:
     from fencepost.server.connection import ClientConnection
-    from fencepost.server.listener import Listener
+    from fencepost.server.socket_server import SocketServer
 
 # How much of a client's bytes is decrypted at a time. As much may be left undecrypted while the connection is paused.
 READ_BYTES = 1 << 15
@@ -193,8 +193,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_is_paused",
         "_is_queued",
         "_is_ready",
-        "_listener",
         "_outgoing",
+        "_server",
         "_tls",
         "_transport",
     )
@@ -202,11 +202,11 @@ class TlsLayer(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
 
     def __init__(
-        self, client: ClientConnection, listener: Listener, certificates: Certificates, ready: Callable[[Any], None]
+        self, client: ClientConnection, server: SocketServer, certificates: Certificates, ready: Callable[[Any], None]
     ) -> None:
         """`ready` gets the client's certificate (DER), or None if there is none, at the end of the handshake."""
         self._client = client
-        self._listener = listener
+        self._server = server
         self._certificates = certificates
         self._ended = ready
         self._tls: ssl.SSLObject | None = None
@@ -223,14 +223,14 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._client.connection_made(cast(asyncio.BaseTransport, self))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.handshakes.end(self)
+        self._server.handshakes.end(self)
         self._client.connection_lost(exc)
         self._tls = None  # It takes much memory, and the layer and its connection keep each other alive for a while.
         self._incoming = self._outgoing = _NO_BYTES
 
     def get_buffer(self, sizehint: int) -> memoryview:
         # The bytes are copied before anything else uses this memory.
-        return self._listener.view[: READ_BYTES if self._is_ready else HANDSHAKE_READ_BYTES]
+        return self._server.view[: READ_BYTES if self._is_ready else HANDSHAKE_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._client.state is CLOSED:
@@ -238,14 +238,14 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self._tls is None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             self._tls = self._certificates.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
-            self._listener.handshakes.begin(self)
-        self._incoming.write(self._listener.view[:nbytes])
+            self._server.handshakes.begin(self)
+        self._incoming.write(self._server.view[:nbytes])
         if self._is_ready:
             self._decrypt()
         elif not self._is_queued:
             self._is_queued = True
             self._transport.pause_reading()  # Until its turn: what it sends meanwhile would take memory.
-            self._listener.handshakes.queue(self)
+            self._server.handshakes.queue(self)
 
     def eof_received(self) -> bool:
         return bool(self._is_ready and self._client.eof_received())
@@ -275,7 +275,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._client.close(f"TLS handshake failed: {_reason(e)}")
             return
         self._send()
-        self._listener.handshakes.end(self)
+        self._server.handshakes.end(self)
         self._is_ready = True
         try:
             self._ended(self._tls.getpeercert(binary_form=True))
@@ -285,7 +285,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._decrypt()
 
     def give_up(self, reason: str) -> None:
-        self._listener.handshakes.end(self)
+        self._server.handshakes.end(self)
         self._client.abort(reason)
 
     # --- bytes ----------------------------------------------------------------------------------------------

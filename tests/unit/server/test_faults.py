@@ -1,4 +1,4 @@
-"""Faults between a listener and its broker, without sockets."""
+"""Faults between a socket server and its broker, without sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.protocol.messages import HeartbeatRequest, InitProducerIdRequest,
 from fencepost.protocol.schema import Message
 from fencepost.server.complaints import Complaints
 from fencepost.server.faults import Faults
-from fencepost.server.listener import Listener
+from fencepost.server.socket_server import SocketServer
 from tests.pure_broker import START_MS, PureBroker, PureConnection
 from tests.wire.raw_client import decode_reply, encode_frame
 
@@ -21,22 +21,22 @@ BEAT = HeartbeatRequest("g", -1, "m")
 
 
 class World:
-    """A broker behind a listener, and faults for it."""
+    """A broker behind a socket server, and faults for it."""
 
     def __init__(self) -> None:
         self.broker = PureBroker()
         self.lines: list[str] = []
-        self.listener = Listener(self.broker.node, Complaints(self.lines.append), lambda: None)
-        self.normal = self.listener.handle
-        self.faults = Faults([self.listener], lambda: self.broker.now_ms)
+        self.socket_server = SocketServer(self.broker.node, Complaints(self.lines.append), lambda: None)
+        self.normal = self.socket_server.handle
+        self.faults = Faults([self.socket_server], lambda: self.broker.now_ms)
 
     @property
     def is_normal(self) -> bool:
-        return self.listener.handle == self.normal
+        return self.socket_server.handle == self.normal
 
     def send(self, request: Message, version: int, client_id: str = "svc-1") -> PureConnection:
         connection = PureConnection()
-        self.listener.handle(encode_frame(request, version, 1, client_id), connection, self.broker.now_ms)
+        self.socket_server.handle(encode_frame(request, version, 1, client_id), connection, self.broker.now_ms)
         return connection
 
     def error(self, request: Message, version: int, client_id: str = "svc-1") -> Any:

@@ -14,8 +14,8 @@ import pytest
 from fencepost.protocol.messages import MetadataRequest
 from fencepost.server.app import new_event_loop
 from fencepost.server.complaints import Complaints
-from fencepost.server.listener import Listener
 from fencepost.server.peers import NodePeers
+from fencepost.server.socket_server import SocketServer
 from tests.pure_broker import PureBroker
 
 FILES = 20
@@ -28,17 +28,17 @@ def test_a_connection_that_ends_while_it_opens_closes_no_file_that_has_its_descr
 ) -> None:
     """A node stops while another one connects to it."""
     lines: list[str] = []
-    listener = Listener(PureBroker().node, Complaints(lines.append), lambda: None)
-    listener.is_closing = ends == "the other end"
+    socket_server = SocketServer(PureBroker().node, Complaints(lines.append), lambda: None)
+    socket_server.is_closing = ends == "the other end"
 
     async def connect() -> None:
         answers: asyncio.Queue[Any] = asyncio.Queue()
-        peers = NodePeers(1, {2: listener}, lambda then, response: then(response, 0))
+        peers = NodePeers(1, {2: socket_server}, lambda then, response: then(response, 0))
         peers.send(2, MetadataRequest(), 12, lambda response, _: answers.put_nowait(response))
         if ends == "the asking end":
             peers.disconnect()
         assert await answers.get() is None
-        listener.close()
+        socket_server.close()
         # The files get descriptors that the connection had, as soon as it has closed them.
         files = []
         for number in range(FILES):

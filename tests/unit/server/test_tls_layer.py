@@ -13,7 +13,7 @@ import pytest
 from fencepost.server import tls
 from fencepost.server.tls import Certificates, ListenerTls, TlsLayer
 from tests.certificates import Authority
-from tests.unit.server.test_listener import FakeTransport, World, frame, settle
+from tests.unit.server.test_socket_server import FakeTransport, World, frame, settle
 
 
 class TlsClient:
@@ -25,8 +25,8 @@ class TlsClient:
         store = authority.issue("broker", "CN=broker", ("localhost",))
         certificates = Certificates(ListenerTls(str(store.path), "", "", "none", "TLSv1.3"), world.lines.append)
         self.transport = FakeTransport()
-        connection = world.listener.protocol()
-        self.transport.protocol = TlsLayer(connection, world.listener, certificates, ready)  # type: ignore[assignment]
+        connection = world.socket_server.protocol()
+        self.transport.protocol = TlsLayer(connection, world.socket_server, certificates, ready)  # type: ignore[assignment]
         self.transport.protocol.connection_made(self.transport)  # type: ignore[arg-type]
         context = ssl.create_default_context(cafile=str(authority.path))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""The listener without sockets: a transport that records, and a broker whose answers a test decides."""
+"""The socket server without sockets: a transport that records, and a broker whose answers a test decides."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fencepost.broker.node import ANONYMOUS, Frame
 from fencepost.broker.rpcs import KEPT_BYTES
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
-from fencepost.server import complaints, connection, flow_control, listener
+from fencepost.server import complaints, connection, flow_control, socket_server
 from fencepost.server.complaints import Complaints, guess_protocol
 from fencepost.server.connection import ClientConnection
 from fencepost.server.flow_control import MOVES, ConnectionState
-from fencepost.server.listener import Listener
 from fencepost.server.live_node import LiveNode
 from fencepost.server.operator_log import OperatorLog
+from fencepost.server.socket_server import SocketServer
 from tests.pure_nodes import PureNodes
 
 KB, MB = 1 << 10, 1 << 20
@@ -170,8 +170,8 @@ class World:
         self.lines: list[str] = []
         self.turns = 0
         self.died: list[LogTailUnknown] = []
-        self.listener = Listener(self.node, Complaints(self.lines.append), self._after_work, self.died.append)  # type: ignore[arg-type]
-        self.listener.make_connection = CheckedConnection
+        self.socket_server = SocketServer(self.node, Complaints(self.lines.append), self._after_work, self.died.append)  # type: ignore[arg-type]
+        self.socket_server.make_connection = CheckedConnection
         self._ports = 0
 
     def _after_work(self) -> None:
@@ -180,7 +180,7 @@ class World:
     def connect(self, has_entered: bool = True, principal: str = ANONYMOUS) -> FakeTransport:
         self._ports += 1
         transport = FakeTransport(self._ports)
-        transport.protocol = self.listener.protocol()
+        transport.protocol = self.socket_server.protocol()
         transport.protocol.has_entered = has_entered
         transport.protocol.principal = principal
         transport.protocol.connection_made(transport)  # type: ignore[arg-type]
@@ -216,7 +216,7 @@ async def test_all_that_a_client_sent_before_it_left_is_served() -> None:
         await asyncio.sleep(0)
     assert world.node.handled == [b"%d" % number for number in range(count)]
     assert transport.written.endswith(frame(b"%d" % (count - 1)))
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -254,13 +254,13 @@ async def test_frames_are_the_same_however_they_are_cut(size: int) -> None:
     stream = b"".join(map(frame, frames))
     for at in range(0, len(stream), size):
         transport.receive(stream[at : at + size])
-        if world.listener.held_bytes:
+        if world.socket_server.held_bytes:
             await asyncio.sleep(0)
     await settle()
     assert world.node.handled == frames
     assert transport.written == stream
-    assert world.listener.held_bytes == 0
-    assert not world.listener.arriving
+    assert world.socket_server.held_bytes == 0
+    assert not world.socket_server.arriving
 
 
 @in_loop
@@ -292,12 +292,12 @@ async def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
 async def test_a_request_behind_one_that_a_timer_answers_is_served() -> None:
     """Timers that are due run at the end of a turn, before the connection has kept the requests it did not handle."""
     world = World()
-    world.listener.after_work = lambda: world.node.answer() if world.node.waiting else None
+    world.socket_server.after_work = lambda: world.node.answer() if world.node.waiting else None
     transport = world.connect()
     transport.receive(frame(b"wait") + frame(b"a"))
     await settle()
     assert transport.written == b"answer" + frame(b"a")
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -328,13 +328,13 @@ async def test_a_deep_pipeline_is_served_in_turns(monkeypatch: pytest.MonkeyPatc
     while len(world.node.handled) < 10_001:
         await asyncio.sleep(0)
     assert deep.written == frame(b"x") * 10_000
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
 async def test_a_turn_ends_early_when_requests_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World()
     transport = world.connect()
@@ -460,10 +460,10 @@ async def test_a_large_request_reserves_the_memory_it_announces_but_uses_only_wh
     world = World()
     transport = world.connect()
     transport.receive(struct.pack(">i", 90 * MB) + b"x" * 1000)
-    assert world.listener.held_bytes == 90 * MB + 4
+    assert world.socket_server.held_bytes == 90 * MB + 4
     assert len(transport.protocol.inbox.data) < 10_000
     transport.lose()
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -477,7 +477,7 @@ async def test_a_large_request_is_handed_over_with_its_memory_which_is_not_writt
     world.node.large[0][:] = b"?" * 300_000
     transport.receive(frame(b"w" * 300_000))
     assert world.node.large[1:] == [bodies[2], bodies[3], b"w" * 300_000]
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -485,13 +485,13 @@ async def test_after_a_large_request_only_the_beginning_of_the_next_is_read_into
     world = World()
     transport = world.connect()
     protocol = transport.protocol
-    assert len(protocol.get_buffer(-1)) == listener.SCRATCH_BYTES
+    assert len(protocol.get_buffer(-1)) == socket_server.SCRATCH_BYTES
     transport.receive(frame(bytes(300_000)))
     assert len(protocol.get_buffer(-1)) == flow_control.SMALL_BYTES
     transport.receive(frame(bytes(300_000))[:10])
     assert len(protocol.get_buffer(-1)) == 300_004 - 10
     transport.receive(frame(bytes(300_000))[10:] + frame(b"small"))
-    assert len(protocol.get_buffer(-1)) == listener.SCRATCH_BYTES
+    assert len(protocol.get_buffer(-1)) == socket_server.SCRATCH_BYTES
 
 
 @in_loop
@@ -505,7 +505,7 @@ async def test_a_large_request_that_is_complete_while_its_client_does_not_read_i
     transport.protocol.resume_writing()
     await settle()
     assert world.node.handled == [b"a" * 300_000]
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -549,7 +549,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     assert [len(data) for data in world.node.handled] == [1, 1, 1, MB, MB]
     for transport in (second, fourth):
         transport.lose()
-    assert world.listener.held_bytes == 0
+    assert world.socket_server.held_bytes == 0
 
 
 @in_loop
@@ -557,16 +557,16 @@ async def test_a_large_request_that_does_not_arrive_gives_its_memory_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     stuck, waiting = world.connect(), world.connect()
     stuck.receive(frame(bytes(8 * MB))[:100_000])
     waiting.receive(frame(bytes(MB))[: flow_control.SMALL_BYTES])
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert stuck.end is None
     now[0] = flow_control.ARRIVAL_S + 3
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert stuck.end == "aborted"
     assert "a request of 8388612 bytes is still not there" in world.lines[0]
     await settle()
@@ -576,7 +576,7 @@ async def test_a_large_request_that_does_not_arrive_gives_its_memory_to_others(
 @in_loop
 async def test_less_than_the_length_of_a_request_gives_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     stuck, large, waiting = world.connect(), world.connect(), world.connect()
@@ -584,7 +584,7 @@ async def test_less_than_the_length_of_a_request_gives_its_memory_to_others(monk
     large.receive(frame(bytes(8 * MB))[:100_000])
     waiting.receive(frame(bytes(MB))[: flow_control.SMALL_BYTES])
     now[0] = flow_control.ARRIVAL_S + 3
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert stuck.end == "aborted"
 
 
@@ -594,18 +594,18 @@ async def test_requests_of_middling_size_that_do_not_arrive_give_their_memory_to
 ) -> None:
     """They are read like small ones until no memory is left. Then new ones wait, and each holds some memory too."""
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(MB))
     stuck = [world.connect() for _ in range(40)]
     for transport in stuck:
         transport.receive(frame(bytes(60_000))[:50_000])
-    assert world.listener.starved
+    assert world.socket_server.starved
     client = world.connect()
     sent = client.receive(frame(bytes(20_000)))
     for _ in range(4):
         now[0] += flow_control.ARRIVAL_S + 1
-        world.listener._on_tick()
+        world.socket_server._on_tick()
         await settle()
         sent += client.receive(frame(bytes(20_000))[sent:])
     assert world.node.handled == [bytes(20_000)]
@@ -617,7 +617,7 @@ async def test_clients_that_stop_reading_are_closed_when_answers_fill_the_memory
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     slow = [world.connect() for _ in range(3)]
@@ -631,12 +631,12 @@ async def test_clients_that_stop_reading_are_closed_when_answers_fill_the_memory
     assert newest.end == "aborted"
     now[0] += 0.5
     slow[1].drain(1000)
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert [transport.end for transport in slow] == [None, None, None]
     now[0] += 0.6
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert [transport.end for transport in slow] == ["aborted", None, "aborted"], "the client that reads is not closed"
-    assert world.listener.unsent_bytes < MB
+    assert world.socket_server.unsent_bytes < MB
     assert "does not read its answers" in world.lines[-1]
 
 
@@ -654,13 +654,13 @@ async def test_a_connection_that_waits_for_memory_is_forgotten_when_it_is_lost()
     await settle()
     assert transport.written == b""
     assert world.node.handled == [b"wait"]
-    assert not world.listener.connections
+    assert not world.socket_server.connections
 
 
 @in_loop
 async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(connections_max_idle_ms="5000")
     idle, waiting, active = (world.connect() for _ in range(3))
@@ -668,7 +668,7 @@ async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> N
     now[0] = 4
     active.receive(frame(b"a"))
     now[0] = 6
-    world.listener.close_idle()
+    world.socket_server.close_idle()
     assert (idle.end, waiting.end, active.end) == ("aborted", None, None)
 
 
@@ -677,7 +677,7 @@ async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(max_connections="2")
     busy, silent = world.connect(), world.connect()
@@ -698,7 +698,7 @@ async def test_a_client_that_has_not_logged_in_makes_room_for_others_and_is_clos
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, flow_control, listener):
+    for module in (connection, flow_control, socket_server):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(max_connections="2")
     user, stranger = world.connect(has_entered=False), world.connect(has_entered=False)
@@ -712,15 +712,15 @@ async def test_a_client_that_has_not_logged_in_makes_room_for_others_and_is_clos
     stranger.lose()
     welcome.receive(frame(b"a"))
     now[0] = 31
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert welcome.end is None
     now[0] = 32
-    world.listener._on_tick()
+    world.socket_server._on_tick()
     assert user.end is None
     assert str(welcome.end) == "aborted"
-    assert not world.listener.entering
+    assert not world.socket_server.entering
     assert "its TLS handshake or its login was not done after 30 s" in world.lines[-1]
-    world.listener.close()
+    world.socket_server.close()
 
 
 @in_loop
@@ -729,7 +729,7 @@ async def test_a_stop_closes_every_connection_without_a_log_line() -> None:
     waiting, plain = world.connect(), world.connect()
     waiting.receive(frame(b"wait"))
     plain.receive(frame(b"a"))
-    world.listener.close()
+    world.socket_server.close()
     assert (waiting.end, plain.end) == ("closed", "closed")
     assert world.connect().end == "aborted"
     assert world.node.gone == 1
@@ -755,7 +755,7 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     end_txn = (26).to_bytes(2, "big")
     long_one = end_txn + bytes(100 * KB)
     client.receive(frame(long_one))
-    ((_, _, kept),) = world.listener.kept_rpcs()
+    ((_, _, kept),) = world.socket_server.kept_rpcs()
     ((_, request, reply, _),) = kept
     assert reply == long_one[:KB]
     assert request == long_one[:256]
@@ -822,8 +822,8 @@ def test_a_paused_node_holds_no_more_requests_than_there_is_memory_for() -> None
     async def story() -> None:
         world = World(queued_max_request_bytes="100000")
         node = LiveNode(PureNodes(1).clusters[1], {}, lambda: 0, lambda error: None)
-        node.listener = world.listener
-        world.listener.handle = node.handle
+        node.socket_server = world.socket_server
+        world.socket_server.handle = node.handle
         node.pause()
         for _ in range(3):
             client = world.connect()

@@ -46,8 +46,8 @@ KEPT_CONNECTIONS = 256
 Handle = Callable[[Frame, Any, int], None]
 
 
-class Listener:
-    """Accepts the connections of one broker and divides its memory among them."""
+class SocketServer:
+    """Accepts the connections of one broker, of all its listeners, and divides its memory among them, as in Kafka."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Listener:
         self.debug = debug  # Logs every connection that comes and goes.
         self.after_work = after_work  # Called after every turn of a connection: it runs the timers that are due.
         # `metrics.py` and `faults.py` replace these.
-        self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
+        self.make_connection: Callable[[SocketServer], ClientConnection] = ClientConnection
         self.handle: Handle = node.handle
         self.die = die or self._die
         config = node.cluster.config
