@@ -16,7 +16,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
-    from fencepost.server.doors import Door
+    from fencepost.server.listeners import Listener
 
 DEFAULT_WEB_ADDRESS = "127.0.0.1:8080"
 PLAINTEXT = "PLAINTEXT"
@@ -52,11 +52,11 @@ class WorkbenchBeside:
         self._child: subprocess.Popen[str] | None = None
         self._is_stopping = False
 
-    def start(self, doors: Sequence[Door]) -> None:
+    def start(self, listeners: Sequence[Listener]) -> None:
         """Call it when clients can connect to the broker."""
         from fencepost.child import start_module
 
-        bootstrap = bootstrap_of(doors)
+        bootstrap = bootstrap_of(listeners)
         arguments = ("--bootstrap", bootstrap, "--listen", self._address, "--until-stdin-closes")
         self._child = start_module("fencepost", "web", *arguments)
         threading.Thread(target=self._announce, args=(self._child,), daemon=True).start()
@@ -88,8 +88,8 @@ class WorkbenchBeside:
             child.wait()
 
 
-def bootstrap_of(doors: Sequence[Door]) -> str:
+def bootstrap_of(listeners: Sequence[Listener]) -> str:
     """The address of each node, as a client on the same machine reaches it without a login."""
-    door = next(door for door in doors if door.endpoint.protocol == PLAINTEXT)
-    hosts = [(EVERY_ADDRESS.get(host, host), port) for _, host, port in door.listens_on]
+    listener = next(listener for listener in listeners if listener.endpoint.protocol == PLAINTEXT)
+    hosts = [(EVERY_ADDRESS.get(host, host), port) for _, host, port in listener.listens_on]
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)

@@ -14,7 +14,7 @@ from fencepost.client.numbers import whole_number
 from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:
-    from fencepost.server.doors import Door
+    from fencepost.server.listeners import Listener
 
 MAX_PORT = 65_535
 MAX_BROKERS = 16
@@ -155,10 +155,10 @@ def broker(
         check_web(web, {endpoint.protocol for endpoint in listeners})
     workbench = WorkbenchBeside(web) if web is not None else None
 
-    def ready(doors: list[Door]) -> None:
-        announce(ready_line(doors))
+    def ready(listeners: list[Listener]) -> None:
+        announce(ready_line(listeners))
         if workbench is not None:
-            workbench.start(doors)
+            workbench.start(listeners)
 
     try:
         settings = Settings(

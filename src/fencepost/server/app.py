@@ -27,7 +27,7 @@ from fencepost.server import memory
 from fencepost.server.addresses import BACKLOG, CannotListen, endpoints, listen
 from fencepost.server.complaints import Complaints, Denials
 from fencepost.server.control import CrashPoints
-from fencepost.server.doors import Door, addresses_by_listener, connect_doors, open_doors
+from fencepost.server.listeners import Listener, addresses_by_listener, connect_listeners, open_listeners
 from fencepost.server.live_node import STOPPED, UP, LiveNode
 from fencepost.server.node_orders import NodeOrders
 from fencepost.server.operator_log import Level, OperatorLog, ready_text, settings_line, starting_line, stopped_text
@@ -70,7 +70,7 @@ class App:
         self.nodes: list[LiveNode] = []
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
-        self.doors: list[Door] = []
+        self.listeners: list[Listener] = []
         self.socket_servers: list[SocketServer] = []
         self._socket_servers_by_node: dict[int, SocketServer] = {}
         self._loop: asyncio.AbstractEventLoop
@@ -81,7 +81,7 @@ class App:
         self._is_serving = False
         self._is_stopping = False
 
-    async def start(self) -> list[Door]:
+    async def start(self) -> list[Listener]:
         """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
         began_ms = now_ms()
         self._loop = asyncio.get_running_loop()
@@ -95,24 +95,24 @@ class App:
             raise
         config = self.settings.config
         wanted = endpoints(config, self.settings.host, self.settings.port)
-        self.doors = open_doors(wanted, config, self.settings.brokers, self.log.warning)
+        self.listeners = open_listeners(wanted, config, self.settings.brokers, self.log.warning)
         try:
             storage = self._open_storage()
         except Exception:
-            for door in self.doors:
-                door.close()
+            for listener in self.listeners:
+                listener.close()
             raise
         self.log.info(starting_line(self.settings.data))
         self.log.info(settings_line(config))
         for warning in config.warnings():
             self.log.warning(warning)
-        for door in self.doors:
-            if door.warning is not None:
-                self.log.warning(door.warning)
+        for listener in self.listeners:
+            if listener.warning is not None:
+                self.log.warning(listener.warning)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
         self._denials = Denials(self.log.warning, self._loop.call_later)
         controller = Controller(storage, config, random.SystemRandom())
-        connect_doors(controller, self.doors)
+        connect_listeners(controller, self.listeners)
 
         def make_cluster(node_id: int) -> Cluster:
             return self._make_cluster(controller, node_id, crash_at)
@@ -132,8 +132,8 @@ class App:
         except Exception:
             self._stop_clusters()
             raise
-        for door in self.doors:
-            if (problem := door.without_users()) is not None:
+        for listener in self.listeners:
+            if (problem := listener.without_users()) is not None:
                 self.log.warning(problem)
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
@@ -148,7 +148,7 @@ class App:
             controller,
             lambda: self.now_ms(),
             make_cluster,
-            lambda node_id: [door.bind_again(node_id) for door in self.doors],
+            lambda node_id: [listener.bind_again(node_id) for listener in self.listeners],
             self._serve,
             self._work_failed,
             self.log.info,
@@ -156,15 +156,17 @@ class App:
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
         try:
-            for live, sockets in zip(self.nodes, zip(*(door.sockets for door in self.doors), strict=True), strict=True):
+            for live, sockets in zip(
+                self.nodes, zip(*(listener.sockets for listener in self.listeners), strict=True), strict=True
+            ):
                 await self._serve(live, sockets)
         except CannotListen:
             self._stop_clusters()
             raise
         self._is_serving = True
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        self.log.info(ready_text(self.doors, self.clusters, now_ms() - began_ms))
-        return self.doors
+        self.log.info(ready_text(self.listeners, self.clusters, now_ms() - began_ms))
+        return self.listeners
 
     @property
     def cluster(self) -> Cluster:
@@ -190,17 +192,17 @@ class App:
         )
         if self.settings.data is not None:
             cluster.disk = self._disk
-        cluster.addresses = addresses_by_listener(self.doors)
+        cluster.addresses = addresses_by_listener(self.listeners)
         cluster.recent_rpcs = self._recent_rpcs
         cluster.on_denied = self._denials.add
         cluster.order_nodes = lambda order, then: self.node_orders.carry_out(order, then)
         return cluster
 
     async def _serve(self, live: LiveNode, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections: a node has a socket at each door. Raises CannotListen."""
-        for door, sock in zip(self.doors, sockets, strict=True):
+        """Accept connections: a node has a socket at each listener. Raises CannotListen."""
+        for listener, sock in zip(self.listeners, sockets, strict=True):
             listen(sock)
-            protocol = door.protocol(live.socket_server, lambda: self.now_ms())
+            protocol = listener.protocol(live.socket_server, lambda: self.now_ms())
             live.servers.append(await self._loop.create_server(protocol, sock=sock, backlog=BACKLOG))
 
     def _work_failed(self, error: Exception) -> None:
@@ -348,7 +350,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _run(app: App, ready: Callable[[list[Door]], None]) -> None:
+async def _run(app: App, ready: Callable[[list[Listener]], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
@@ -360,10 +362,10 @@ async def _run(app: App, ready: Callable[[list[Door]], None]) -> None:
         # Under `nohup`, SIGHUP is ignored: the broker is meant to outlive its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda received, _: loop.call_soon_threadsafe(stop, received))
-    doors = await app.start()
+    listeners = await app.start()
     if app.settings.control is not None:
         app.settings.control.serve(app)
-    ready(doors)
+    ready(listeners)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
     received = await stopping
     # Another signal must not turn the clean end into a kill. The loop's own handlers would go with the loop.
@@ -377,7 +379,7 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_later(memory.collect(), _collect_now_and_then, loop)
 
 
-def serve(settings: Settings, ready: Callable[[list[Door]], None]) -> None:
+def serve(settings: Settings, ready: Callable[[list[Listener]], None]) -> None:
     """Run a broker until SIGTERM, SIGHUP or Ctrl-C."""
     memory.tune()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -37,7 +37,7 @@ from fencepost.server.inbox import length_at
 
 if TYPE_CHECKING:
     from fencepost.machines.auth.login import Login
-    from fencepost.server.doors import Guard
+    from fencepost.server.listeners import Guard
     from fencepost.server.socket_server import SocketServer
 
 # A turn ends after this many frames or this much time.

@@ -95,7 +95,7 @@ class LiveNode:
         self.alarm = Alarm(now_ms, failed)
         self.peers = NodePeers(cluster.node_id, others, self._answered)
         self.socket_server: SocketServer
-        self.servers: list[asyncio.Server] = []  # One for each door.
+        self.servers: list[asyncio.Server] = []  # One for each listener.
         self._others = others
         self._now_ms = now_ms
         self._failed = failed

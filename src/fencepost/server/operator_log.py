@@ -27,7 +27,7 @@ from fencepost.machines.txn.states import IDLE
 from fencepost.printable import printable
 
 if TYPE_CHECKING:
-    from fencepost.server.doors import Door
+    from fencepost.server.listeners import Listener
 
 
 class Level(IntEnum):
@@ -114,8 +114,8 @@ def settings_line(config: Config) -> str:
     return f"settings: {', '.join(changed)}" if changed else "settings: all have their defaults"
 
 
-def ready_text(doors: Sequence[Door], clusters: Sequence[Cluster], took_ms: int) -> str:
-    text = f"listens on {' and '.join(_addresses_of(door) for door in doors)}"
+def ready_text(listeners: Sequence[Listener], clusters: Sequence[Cluster], took_ms: int) -> str:
+    text = f"listens on {' and '.join(_addresses_of(listener) for listener in listeners)}"
     topics = counted(len(clusters[0].topics), "topic")
     return f"{text}; ready after {took_ms} ms with {topics} and {_open_txns(clusters)}"
 
@@ -132,13 +132,13 @@ def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int
     return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(clusters)}"
 
 
-def _addresses_of(door: Door) -> str:
-    text = _addresses(door.listens_on)
-    labels = dict.fromkeys((door.endpoint.name, door.endpoint.protocol))
+def _addresses_of(listener: Listener) -> str:
+    text = _addresses(listener.listens_on)
+    labels = dict.fromkeys((listener.endpoint.name, listener.endpoint.protocol))
     if list(labels) != [PLAINTEXT]:
         text += f" ({', '.join(labels)})"
-    if door.listens_on != door.given_to_clients:
-        text += f", clients are given {_addresses(door.given_to_clients)}"
+    if listener.listens_on != listener.given_to_clients:
+        text += f", clients are given {_addresses(listener.given_to_clients)}"
     return text
 
 

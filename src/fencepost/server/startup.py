@@ -22,7 +22,7 @@ from fencepost.broker.topic_rules import TopicRefused
 from fencepost.counting import counted
 from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.addresses import CannotListen
-from fencepost.server.doors import Door
+from fencepost.server.listeners import Listener
 
 if TYPE_CHECKING:
     from fencepost.server.storage import DataFolder
@@ -109,16 +109,16 @@ def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         yield "--set", name.strip(), value.strip()
 
 
-def ready_line(doors: Sequence[Door]) -> str:
+def ready_line(listeners: Sequence[Listener]) -> str:
     """The line on stdout that a parent process waits for: where the brokers listen, whatever clients are given.
 
     A broker with other listeners than PLAINTEXT, or with more, writes the names of its listeners too.
     """
-    is_usual = [door.endpoint.name for door in doors] == [PLAINTEXT]
+    is_usual = [listener.endpoint.name for listener in listeners] == [PLAINTEXT]
     return "ready " + ",".join(
-        format_address(*address[1:]) if is_usual else format_listener(*address[1:], door.endpoint.name)
-        for door in doors
-        for address in door.listens_on
+        format_address(*address[1:]) if is_usual else format_listener(*address[1:], listener.endpoint.name)
+        for listener in listeners
+        for address in listener.listens_on
     )
 
 

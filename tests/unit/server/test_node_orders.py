@@ -105,12 +105,12 @@ def test_a_broker_that_lost_its_port_while_it_recovered_does_not_start(
 
         def recover_slowly(storage: Storage) -> None:
             recover(storage)
-            thieves.append(listen_before(app.doors[0].sockets[0]))
+            thieves.append(listen_before(app.listeners[0].sockets[0]))
 
         app._recover = recover_slowly  # type: ignore[method-assign]
         with pytest.raises(CannotListen, match="Address already in use"):
             await app.start()
-        for sock in [*thieves, *app.doors[0].sockets]:
+        for sock in [*thieves, *app.listeners[0].sockets]:
             sock.close()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

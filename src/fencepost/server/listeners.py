@@ -73,7 +73,7 @@ class Guard:
             self._server.handle(frame, connection, now_ms)
 
 
-class Door:
+class Listener:
     """One listener: `sockets` and `listens_on` have an entry for each broker."""
 
     def __init__(self, endpoint: Endpoint, config: Config, brokers: int, warn: Callable[[str], None]) -> None:
@@ -174,29 +174,34 @@ class Door:
             connection.enter(ANONYMOUS)
 
 
-def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Callable[[str], None]) -> list[Door]:
+def open_listeners(
+    endpoints: list[Endpoint], config: Config, brokers: int, warn: Callable[[str], None]
+) -> list[Listener]:
     """Raises CannotListen or BadSetting, and leaves nothing open then."""
-    doors: list[Door] = []
+    listeners: list[Listener] = []
     try:
         for endpoint in endpoints:
-            doors.append(Door(endpoint, config, brokers, warn))
+            listeners.append(Listener(endpoint, config, brokers, warn))
     except Exception:
-        for door in doors:
-            door.close()
+        for listener in listeners:
+            listener.close()
         raise
-    return doors
+    return listeners
 
 
-def connect_doors(controller: Controller, doors: list[Door]) -> None:
-    """The controller learns the addresses of the nodes, and the doors learn where the users are."""
-    for door in doors:
-        door.metadata = lambda: controller.metadata
-    controller.addresses = doors[0].given_to_clients
+def connect_listeners(controller: Controller, listeners: list[Listener]) -> None:
+    """The controller learns the addresses of the nodes, and the listeners learn where the users are."""
+    for listener in listeners:
+        listener.metadata = lambda: controller.metadata
+    controller.addresses = listeners[0].given_to_clients
 
 
-def addresses_by_listener(doors: list[Door]) -> dict[str, dict[int, BrokerAddress]]:
+def addresses_by_listener(listeners: list[Listener]) -> dict[str, dict[int, BrokerAddress]]:
     """Clients get the addresses of the listener that they use."""
-    return {door.endpoint.name: {address.node_id: address for address in door.given_to_clients} for door in doors}
+    return {
+        listener.endpoint.name: {address.node_id: address for address in listener.given_to_clients}
+        for listener in listeners
+    }
 
 
 def _certificate_reader() -> Callable[[bytes], str]:
