@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect import transactions
@@ -70,6 +71,22 @@ def test_a_cluster_that_was_made_anew_is_read_anew() -> None:
                 assert found.rounds == look(Timelines(), client).rounds
             broker.stop()
             broker.start()
+
+
+def test_large_records_of_others_before_a_transaction_do_not_hide_its_steps() -> None:
+    """As the offsets of groups with long names do in `__consumer_offsets`."""
+    with (
+        Broker(settings={"offsets.topic.num.partitions": "1"}, topics={TOPIC: 40}) as broker,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+    ):
+        commit_offsets(client, "g" * 30_000, {(TOPIC, partition): 7 for partition in range(40)})
+        producer = StepProducer(client, ID)
+        producer.init()
+        producer.commit_offset("group", TOPIC, 0, 7)
+        producer.commit()
+        found = look(Timelines(), client)
+        assert [s.name for s in found.steps if s.lane.startswith("partition ")] == ["1 offset", "COMMIT marker"]
+        assert found.problems == ()
 
 
 def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_of_their_own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from threading import Lock
+from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
@@ -22,7 +23,7 @@ from fencepost.protocol.batch import BatchHeader, Buffer, Corrupt, decode_marker
 from fencepost.protocol.records import iter_records
 from fencepost.protocol.schema import Malformed
 
-# How much of each partition is read for the batches of one round.
+# How much of each partition is read for the batches of one round; and as much again before the round.
 SEARCHED_BYTES = 1 << 20
 # Producers choose the timestamps, so the first records may be before the offset that the time of the round leads to.
 SEARCHED_BEFORE = 200
@@ -69,6 +70,13 @@ class Timelines:
         return batches, problems
 
 
+class _Start(NamedTuple):
+    """Where the search of a partition begins, and the offset to which the time of the round leads."""
+
+    before: int
+    at: int
+
+
 def _search_all(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[Batches, list[str]]:
     """The batches around a round on each of its partitions, and what could not be read."""
     batches: dict[NamedPartition, tuple[SeenBatch, ...]] = {}
@@ -81,12 +89,12 @@ def _search_all(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[B
             continue
         batches[where] = found
         if not is_all and not any(b.marker is not None and b.marker.timestamp >= round_.first_ms for b in found):
-            problems.append(f"only {SEARCHED_BYTES >> 10} KiB of {where} were searched, from offset {start} on")
+            problems.append(f"only {SEARCHED_BYTES >> 10} KiB of {where} were searched, from offset {start.at} on")
     return batches, problems
 
 
-def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> Mapping[NamedPartition, int]:
-    """For each partition of the round, the offset from which its batches are searched."""
+def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> Mapping[NamedPartition, _Start]:
+    """For each partition of the round, where its batches are searched."""
     hanging = {open_.where: open_.start_offset for open_ in txn.leftovers} if round_.is_last else {}
     wanted = [where for where in dict.fromkeys((*partitions_shown(round_), *sorted(hanging))) if where in txn.ends]
     first = list_offsets(client, wanted, timestamp=EARLIEST).found
@@ -95,29 +103,36 @@ def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> Mapping[Nam
     for where in wanted:
         if where not in first or where not in by_time:
             continue
-        at = by_time[where] if by_time[where] >= 0 else txn.ends[where].high_watermark
         opened = [
             p.txn_start_offset
             for p in txn.producers.get(where, ())
             if p.txn_start_offset >= 0 and p.producer_id in txn.producer_ids
         ]
-        found[where] = min([max(at - SEARCHED_BEFORE, first[where]), *(opened if round_.is_last else ())])
+        at = by_time[where] if by_time[where] >= 0 else txn.ends[where].high_watermark
+        at = min([at, *(opened if round_.is_last else ())])
+        found[where] = _Start(max(at - SEARCHED_BEFORE, first[where]), at)
     return found
 
 
 def _search(
-    client: KafkaClient, where: NamedPartition, start: int, end: int, producer_ids: Collection[int]
+    client: KafkaClient, where: NamedPartition, start: _Start, end: int, producer_ids: Collection[int]
 ) -> tuple[tuple[SeenBatch, ...], bool]:
     """The batches and markers of some producers, and whether everything up to the end was searched."""
     found = []
-    read_bytes = 0
-    for header, batch in read_batches(client, where, start, end, SEARCHED_BYTES):
-        if header.producer_id in producer_ids:
-            found.append(_seen(where, header, batch))
-        read_bytes += header.size_bytes
-        if read_bytes >= SEARCHED_BYTES and header.last_offset + 1 < end:
-            return tuple(found), False
-    return tuple(found), True
+    reached, is_all = start.before, True
+    # Large records before the round leave the limit of the round itself untouched.
+    for upper in (start.at, end):
+        read_bytes = 0
+        for header, batch in read_batches(client, where, reached, upper, SEARCHED_BYTES):
+            if header.producer_id in producer_ids:
+                found.append(_seen(where, header, batch))
+            reached = header.last_offset + 1
+            read_bytes += header.size_bytes
+            if read_bytes >= SEARCHED_BYTES and reached < upper:
+                is_all = False
+                break
+        reached = max(reached, upper)
+    return tuple(found), is_all
 
 
 def _seen(where: NamedPartition, header: BatchHeader, batch: Buffer) -> SeenBatch:
