@@ -89,6 +89,28 @@ def test_large_records_of_others_before_a_transaction_do_not_hide_its_steps() ->
         assert found.problems == ()
 
 
+def test_a_partition_whose_offsets_are_unknown_is_named() -> None:
+    with (
+        Broker(topics={TOPIC: 1}) as broker,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+    ):
+        producer = StepProducer(client, ID)
+        producer.init()
+        producer.produce(TOPIC, 0, "one")
+        producer.commit()
+        complete = look(Timelines(), client)
+        for skip in range(4, 9):  # The first four questions are about the log of transactions.
+            fault = broker.faults.inject_error("ListOffsets", "UNKNOWN_SERVER_ERROR", skip=skip)
+            timelines = Timelines()
+            found = look(timelines, client)
+            is_asked = fault.hits > 0
+            assert is_asked is any(f"{TOPIC}-0" in problem for problem in found.problems), (skip, found.problems)
+            assert is_asked is (found.steps != complete.steps)
+            broker.faults.clear()
+            assert look(timelines, client) == complete
+        assert not is_asked
+
+
 def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -118,3 +140,27 @@ def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_o
         producers[0].commit()
         assert page.ask(cluster, {"transactional_id": ID}, {})["explanation"]["hanging"] == []
         assert searches == 1
+
+
+def test_a_transaction_on_a_topic_that_is_younger_than_the_shared_search_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        Broker(topics={TOPIC: 1}) as broker,
+        KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
+        closing(WatchedCluster(lambda: KafkaClient({"bootstrap.servers": broker.bootstrap_servers}))) as cluster,
+    ):
+        # As on a cluster that answers slowly.
+        recent = cluster.recent
+        monkeypatch.setattr(cluster, "recent", lambda collect: recent(collect, max_age_s=600.0))
+        producer = StepProducer(client, ID)
+        producer.init()
+        page.ask(cluster, {"transactional_id": ID}, {})
+        broker.create_topic("younger")
+        producer.produce("younger", 0, "one")
+        producer.commit()
+        timeline = page.ask(cluster, {"transactional_id": ID}, {})["timeline"]
+        assert [s["name"] for s in timeline["steps"] if s["lane"] == "partition younger-0"] == [
+            "1 record",
+            "COMMIT marker",
+        ]

@@ -119,6 +119,7 @@ def test_a_commit_is_shown_from_the_registration_to_the_readers(bench: Bench) ->
     producer.commit_offset(f"{bench.id}-group", bench.topic, 0, 7)
     producer.commit()
     document = bench.ask_until("CompleteCommit")
+    assert document["timeline"]["problems"] == []
     markers = [step for step in story(document, bench) if step[1] == "COMMIT marker"]
     others = [step for step in story(document, bench) if step[1] != "COMMIT marker"]
     assert others == [

@@ -77,9 +77,20 @@ def see_all(
 
 def see_again(client: KafkaClient, before: Seen, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Seen:
     """What was seen before, with new answers about the named partitions, as for `see_all`."""
-    asked = (named & before.existing) | open_now
+    existing = before.existing | _created_since(client, named - before.existing)
+    asked = (named & existing) | open_now
     now = see(client, asked, asked)
-    return Seen(before.existing, _merged(before.ends, now.ends), _merged(before.producers, now.producers))
+    return Seen(existing, _merged(before.ends, now.ends), _merged(before.producers, now.producers))
+
+
+def _created_since(client: KafkaClient, missing: Set[NamedPartition]) -> Set[NamedPartition]:
+    if not missing:
+        return frozenset()
+    try:
+        topics = client.refresh(sorted({where.topic for where in missing}))
+    except BrokerError:  # This user may not see one of the topics.
+        return frozenset()
+    return {w for w in missing if w.topic in topics and w.partition < len(topics[w.topic].leaders)}
 
 
 def _merged(before: Answers[NamedPartition, T], now: Answers[NamedPartition, T]) -> Answers[NamedPartition, T]:

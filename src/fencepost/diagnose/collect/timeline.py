@@ -80,8 +80,8 @@ class _Start(NamedTuple):
 def _search_all(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[Batches, list[str]]:
     """The batches around a round on each of its partitions, and what could not be read."""
     batches: dict[NamedPartition, tuple[SeenBatch, ...]] = {}
-    problems: list[str] = []
-    for where, start in _starts(client, txn, round_).items():
+    starts, problems = _starts(client, txn, round_)
+    for where, start in starts.items():
         try:
             found, is_all = _search(client, where, start, txn.ends[where].high_watermark, txn.producer_ids)
         except (ClientError, Corrupt) as e:
@@ -93,25 +93,31 @@ def _search_all(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[B
     return batches, problems
 
 
-def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> Mapping[NamedPartition, _Start]:
-    """For each partition of the round, where its batches are searched."""
+def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[Mapping[NamedPartition, _Start], list[str]]:
+    """For each partition of the round, where its batches are searched; and why others are not."""
     hanging = {open_.where: open_.start_offset for open_ in txn.leftovers} if round_.is_last else {}
-    wanted = [where for where in dict.fromkeys((*partitions_shown(round_), *sorted(hanging))) if where in txn.ends]
-    first = list_offsets(client, wanted, timestamp=EARLIEST).found
-    by_time = list_offsets(client, wanted, timestamp=max(round_.first_ms, 0)).found
+    partitions = list(dict.fromkeys((*partitions_shown(round_), *sorted(hanging))))
+    wanted = [where for where in partitions if where in txn.ends]
+    first = list_offsets(client, wanted, timestamp=EARLIEST)
+    by_time = list_offsets(client, wanted, timestamp=max(round_.first_ms, 0))
+    problems = [
+        f"the records on {where} are not shown: the partition does not exist, or its end is unknown"
+        for where in partitions
+        if where not in txn.ends
+    ]
     found = {}
     for where in wanted:
-        if where not in first or where not in by_time:
+        if where not in first.found or where not in by_time.found:
             continue
         opened = [
             p.txn_start_offset
             for p in txn.producers.get(where, ())
             if p.txn_start_offset >= 0 and p.producer_id in txn.producer_ids
         ]
-        at = by_time[where] if by_time[where] >= 0 else txn.ends[where].high_watermark
+        at = by_time.found[where] if by_time.found[where] >= 0 else txn.ends[where].high_watermark
         at = min([at, *(opened if round_.is_last else ())])
-        found[where] = _Start(max(at - SEARCHED_BEFORE, first[where]), at)
-    return found
+        found[where] = _Start(max(at - SEARCHED_BEFORE, first.found[where]), at)
+    return found, list(dict.fromkeys((*problems, *first.problems, *by_time.problems)))
 
 
 def _search(
