@@ -168,12 +168,42 @@ def test_the_page_aborts_after_a_question_and_shows_what_changed(page: Page, wor
     expect(page.locator('.machine-state[data-state="Empty"]')).to_have_attribute("data-current", "yes")
     expect(page.locator('.lanes-step[data-look="fenced"]')).to_have_count(2)
     expect(abort).to_have_count(0)
-    explained = page.get_by_role("region", name="What happened, and what to do")
+    explained = page.get_by_role("region", name="Explanation")
     expect(explained).to_contain_text("was decided by an operator, who fenced its producer")
     expect(explained.locator("[data-order]")).to_contain_text("to-abort is fenced: its open transaction is aborted")
     expect(explained).not_to_contain_text("a new producer registered the id")
     expect(explained).not_to_contain_text("two processes")
     assert barriers(page) == []
+
+
+def test_what_to_do_comes_first_and_the_states_are_small_until_opened(page: Page, workbench: Workbench) -> None:
+    write(producer_of(workbench.servers, "to-do"), ORDERS, "half an order", (0,))
+    page.goto(address(workbench, "to-do"))
+    expect(page.locator("h2").first).to_have_text("What to do")
+    to_do = page.get_by_role("region", name="What to do")
+    actions = workbench.server.document("/txn/to-do")["explanation"]["actions"]
+    steps = to_do.get_by_role("listitem")
+    expect(steps).to_have_count(len(actions))
+    for step, action in zip(steps.all(), actions, strict=True):
+        expect(step).to_contain_text(action["advice"])
+        expect(step.locator(".command")).to_have_text([action["command"]] if action["command"] else [])
+    expect(to_do.get_by_role("button", name="Abort the transaction and fence its producer …")).to_be_visible()
+    states = page.get_by_role("region", name="States", exact=True)
+    expect(states.locator("summary .badge")).to_have_text([re.compile("Empty"), re.compile("Ongoing")])
+    expect(states.locator("svg")).to_be_hidden()
+    states.locator("summary").click()
+    expect(states.locator("svg")).to_be_visible()
+    assert barriers(page) == []
+
+
+def test_an_aborted_record_is_called_one(page: Page, workbench: Workbench) -> None:
+    producer = producer_of(workbench.servers, "called-aborted")
+    write(producer, ORDERS, "half an order", (0,))
+    producer.abort_transaction(TIMEOUT_S)
+    page.goto(address(workbench, "called-aborted"))
+    step = page.locator(BATCH_STEPS)
+    expect(step.locator("strong")).to_have_text("1 aborted record")
+    expect(step.locator(".lanes-sentence")).to_contain_text(f"1 aborted record on {ORDERS}-0 at offset")
 
 
 @pytest.mark.engines

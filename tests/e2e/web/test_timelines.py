@@ -53,7 +53,7 @@ def test_a_later_look_finds_what_a_first_look_finds(tmp_path: Path) -> None:
         producer.produce(TOPIC, 0, "four")
         assert steps() == ["1 record"]
         producer.abort()
-        assert steps() == ["1 record", "ABORT marker"]
+        assert steps() == ["1 aborted record", "ABORT marker"]
 
 
 def test_a_cluster_that_was_made_anew_is_read_anew() -> None:

@@ -40,12 +40,13 @@ def data_step(
     first, last = group[0].header, group[-1].header
     count = sum(batch.header.record_count for batch in group)
     is_offsets = bool(group[0].offsets)
-    name = counted(count, "offset" if is_offsets else "record")
+    fate = _fate(marker)
+    name = counted(count, ("aborted " if fate is Look.ABORTED else "") + ("offset" if is_offsets else "record"))
     return Step(
         key=f"batch {where} {first.base_offset}",
         at_ms=at_ms,
         name=name,
-        look=_fate(marker),
+        look=fate,
         lane=lane_of(where),
         sender=sender,
         request=COMMIT_OFFSETS if is_offsets else PRODUCE,

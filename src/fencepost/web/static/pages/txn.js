@@ -1,9 +1,9 @@
-// One transactional id: its state machine, its transactions step by step, what it blocks, and what to do.
+// One transactional id: what to do, what happened, what it blocks, its states, and its transactions step by step.
 import { html } from "../view.js";
 import { State } from "../parts/badge.js";
 import { Lanes } from "../parts/lanes.js";
 import { partitionAddress, txnAddress } from "../parts/links.js";
-import { Machine } from "../parts/machine.js";
+import { States } from "../parts/machine.js";
 import { Command, counted, Name, Prose, visible } from "../parts/text.js";
 import { duration, instant } from "../parts/time.js";
 
@@ -34,9 +34,25 @@ function Facts({ data }) {
   </dl>`;
 }
 
+function ToDo({ data, act, canAct }) {
+  const { actions, transactional_id: id } = data.explanation;
+  return html`<section class="panel wide" aria-labelledby="to-do">
+    <h2 id="to-do">What to do</h2>
+    <ol class=${actions.length > 1 ? "advice" : "advice single"}>
+      ${actions.map(
+        (action, n) => html`<li key=${n}>
+          <p><${Prose} name=${id}>${action.advice}<//></p>
+          ${action.command && html`<${Command}>${action.command}<//>`}
+        </li>`
+      )}
+    </ol>
+    <${Orders} data=${data} act=${act} canAct=${canAct} />
+  </section>`;
+}
+
 function Explanation({ explanation, orders, similar }) {
   return html`<section class="panel wide" aria-labelledby="explanation">
-    <h2 id="explanation">What happened, and what to do</h2>
+    <h2 id="explanation">Explanation</h2>
     <dl class="explained">
       ${explanation.findings.map(
         (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said"><${Prose} name=${explanation.transactional_id}>${finding.text}<//></dd></div>`
@@ -50,15 +66,6 @@ function Explanation({ explanation, orders, similar }) {
     </dl>
     ${similar.length > 0 &&
     html`<p>Similar ids: ${similar.map((id) => html`<a key=${id} href=${txnAddress(id)}><${Name}>${id}<//></a> `)}</p>`}
-    ${explanation.actions.length > 0 &&
-    html`<ul class="findings advice">
-      ${explanation.actions.map(
-        (action, n) => html`<li key=${n}>
-          <p><${Prose} name=${explanation.transactional_id}>${action.advice}<//></p>
-          ${action.command && html`<${Command}>${action.command}<//>`}
-        </li>`
-      )}
-    </ul>`}
     ${[...explanation.problems, ...explanation.warnings].map(
       (problem) => html`<p key=${problem} class="hint">Not known: ${visible(problem)}</p>`
     )}
@@ -67,7 +74,7 @@ function Explanation({ explanation, orders, similar }) {
 
 function Blocked({ blocks }) {
   if (!blocks.length) return null;
-  return html`<section class="panel" aria-labelledby="blocks">
+  return html`<section class="panel wide" aria-labelledby="blocks">
     <h2 id="blocks">What it blocks</h2>
     <ul class="findings">
       ${blocks.map(
@@ -153,15 +160,14 @@ export default function Page({ data, setQuery, act, canAct }) {
   return html`
     <h1>Transactional id <${Name}>${data.transactional_id}<//></h1>
     <${Facts} data=${data} />
-    <${Orders} data=${data} act=${act} canAct=${canAct} />
     <div class="panels">
+      <${ToDo} data=${data} act=${act} canAct=${canAct} />
       <${Explanation} explanation=${data.explanation} orders=${data.orders} similar=${data.similar} />
+      <${Blocked} blocks=${data.explanation.blocks} />
       <section class="panel wide" aria-labelledby="states">
         <h2 id="states">States</h2>
-        <${Machine} machine=${data.machine} />
-        <p class="hint">The state now is filled. The numbers are the moves of the transaction below, in their order.</p>
+        <${States} machine=${data.machine} />
       </section>
-      <${Blocked} blocks=${data.explanation.blocks} />
       <${Steps} name=${data.transactional_id} timeline=${data.timeline} setQuery=${setQuery} />
     </div>
   `;

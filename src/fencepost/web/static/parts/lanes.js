@@ -12,9 +12,8 @@ import { duration, instant } from "./time.js";
 
 const LANE = 32;
 const ROW = 44;
-// What a look means, in words beside the drawing: a colour alone would not be enough. Looks without words are normal.
+// What a look means, in words beside the drawing: a colour alone would not be enough. The names of steps say the others.
 const WORDS = {
-  aborted: "abort",
   timeout: "timeout",
   takeover: "takeover",
   fenced: "fenced by an operator",

@@ -1,17 +1,19 @@
-// The states of a transactional id: the current one is lit, and the moves that it made are numbered.
+// The states of a transactional id: the current one is lit, and the moves that it made are numbered. `States` is the way
+// of a transaction in a line, which opens to the drawing.
 import { html } from "../view.js";
+import { State } from "./badge.js";
 import { Scroll } from "./scroll.js";
 import { useStylesheet } from "./stylesheet.js";
 
-const BOX = { width: 148, height: 36 };
+const SIZE = { width: 148, height: 36 };
 const LOOP = { width: 26, height: 34 };
 
 // The point where the line from the middle of a box to `toward` leaves the box.
 function edgeOf(middle, toward) {
   const dx = toward.x - middle.x;
   const dy = toward.y - middle.y;
-  const across = Math.abs(dx) / (BOX.width / 2 + 2);
-  const along = Math.abs(dy) / (BOX.height / 2 + 2);
+  const across = Math.abs(dx) / (SIZE.width / 2 + 2);
+  const along = Math.abs(dy) / (SIZE.height / 2 + 2);
   const scale = 1 / Math.max(across, along, 0.001);
   return { x: middle.x + dx * scale, y: middle.y + dy * scale };
 }
@@ -19,7 +21,7 @@ function edgeOf(middle, toward) {
 // The path of a move, and the middle of it, where its number is written.
 export function pathOf(from, to, bend) {
   if (from === to) {
-    const top = from.y - BOX.height / 2 - 1;
+    const top = from.y - SIZE.height / 2 - 1;
     const path = `M ${from.x - LOOP.width / 2} ${top} c -14 ${-LOOP.height} ${LOOP.width + 14} ${-LOOP.height} ${LOOP.width} 0`;
     return { path, middle: { x: from.x, y: top - LOOP.height * 0.75 } };
   }
@@ -46,10 +48,10 @@ function Move({ move, places }) {
   </g>`;
 }
 
-function State({ state }) {
+function Box({ state }) {
   const kind = state.is_current ? "machine-state current" : state.was_visited ? "machine-state visited" : "machine-state";
   return html`<g class=${kind} data-state=${state.name} data-current=${state.is_current ? "yes" : "no"}>
-    <rect x=${state.x - BOX.width / 2} y=${state.y - BOX.height / 2} width=${BOX.width} height=${BOX.height} rx="8" />
+    <rect x=${state.x - SIZE.width / 2} y=${state.y - SIZE.height / 2} width=${SIZE.width} height=${SIZE.height} rx="8" />
     <text x=${state.x} y=${state.y + 5} text-anchor="middle">${state.name}</text>
   </g>`;
 }
@@ -85,7 +87,25 @@ export function Machine({ machine }) {
         )}
       </defs>
       ${moves.map((move) => html`<${Move} key=${`${move.before} ${move.after}`} move=${move} places=${places} />`)}
-      ${machine.states.map((state) => html`<${State} key=${state.name} state=${state} />`)}
+      ${machine.states.map((state) => html`<${Box} key=${state.name} state=${state} />`)}
     </svg>
   <//>`;
+}
+
+export function States({ machine, isOpen = false }) {
+  useStylesheet(new URL("./machine.css", import.meta.url));
+  // A state that lasts has a record for each partition that was added.
+  const way = machine.way.filter((state, n) => state !== machine.way[n - 1]);
+  return html`<details class="states" open=${isOpen}>
+    <summary>
+      <span class="states-way">
+        ${way.length
+          ? way.map((state, n) => html`<span key=${n}>${n > 0 && html`<span class="muted">→ </span>`}<${State} name=${state} /></span>`)
+          : inWords(machine)}
+      </span>
+      <span class="states-open">all states</span>
+    </summary>
+    <${Machine} machine=${machine} />
+    <p class="hint">The state now is filled. The numbers are the moves of the transaction, in their order.</p>
+  </details>`;
 }
