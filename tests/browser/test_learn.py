@@ -31,10 +31,14 @@ def steps(page: Page) -> Locator:
     return page.get_by_role("list", name="Steps").locator("> li")
 
 
-def cells(step: Locator, table: str) -> list[str]:
-    """The first two cells of each row of a table of a step."""
-    rows = step.get_by_role("region", name=table).locator("tbody tr").all()
-    return [" ".join(cell.inner_text() for cell in row.locator("td").all()[:2]) for row in rows]
+def details(page: Page, number: int) -> Locator:
+    """The tables of the newest step."""
+    return page.get_by_role("region", name=f"Step {number} in detail")
+
+
+def first_cells(step: Locator, table: str) -> list[str]:
+    rows = step.get_by_role("region", name=table).locator("tbody tr")
+    return rows.locator("td:first-child").all_inner_texts()
 
 
 def close_run(page: Page) -> None:
@@ -77,24 +81,69 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
         next_.click()
         expect(steps(page)).to_have_count(number)
         expect(next_).to_be_enabled()
-        shown = steps(page).nth(number - 1)
+        shown = details(page, number)
         # The page shows what its JSON twin says, and that is what the broker's transaction log has.
         twin = learning.document(f"/learn/brew?{run_id(page)}")["run"]["steps"][number - 1]
-        expect(shown.locator("summary")).to_contain_text(twin["sentence"])
+        expect(steps(page).nth(number - 1)).to_contain_text(twin["sentence"])
         if twin["rpcs"]:
-            assert [cell.split(" ")[0] for cell in cells(shown, "Requests")] == [rpc["name"] for rpc in twin["rpcs"]]
+            expected = [f"{rpc['name']} v{rpc['version']}" for rpc in twin["rpcs"]]
+            assert first_cells(shown, "Requests") == expected
         if twin["records"]:
-            expected = [f"{record['offset']} {record['state']}" for record in twin["records"]]
-            found = cells(shown, "Records in __transaction_state")
-            assert [re.sub(r"[^\w ]+ ?", "", cell) for cell in found] == expected
+            records = "Records in __transaction_state"
+            assert first_cells(shown, records) == [str(record["offset"]) for record in twin["records"]]
+            states = shown.get_by_role("region", name=records).locator(".badge")
+            expect(states).to_have_text([re.compile(rf"{record['state']}$") for record in twin["records"]])
         expect(shown.locator(".learn-txns")).to_contain_text(twin["txns"][0]["state"])
         for table in shown.locator(".learn-scroll").all():
             assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), table.get_attribute("aria-label")
-    last = steps(page).nth(3)
+    last = details(page, 4)
     expect(last.locator(".learn-txns")).to_contain_text("CompleteCommit")
-    assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
+    assert [cell.split(" ")[0] for cell in first_cells(last, "Requests")] == ["EndTxn"]
+    steps(page).nth(2).locator("summary").click()
+    expect(steps(page).nth(2).get_by_role("region", name="Requests")).to_contain_text("Produce")
     expect(page.locator('.machine-state[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
     expect(page.get_by_text("readers get the records", exact=True)).to_be_visible()
+    assert barriers(page) == []
+    close_run(page)
+
+
+def measure(text: Locator) -> float:
+    """The width that a text has, in characters."""
+    return float(
+        text.evaluate("""element => {
+            const digit = document.createElement("span");
+            digit.textContent = "0";
+            element.append(digit);
+            const width = digit.getBoundingClientRect().width;
+            digit.remove();
+            return element.getBoundingClientRect().width / width;
+        }""")
+    )
+
+
+def test_the_words_of_a_step_have_room_and_on_a_phone_the_drawing_comes_before_the_tables(
+    page: Page, learning: WebServer
+) -> None:
+    page.goto(address(learning, "/learn/brew"))
+    page.get_by_role("button", name="Start", exact=True).click()
+    for number in range(1, 5):
+        page.get_by_role("button", name="Next").click()
+        expect(steps(page)).to_have_count(number)
+        expect(page.get_by_role("button", name="Next")).to_be_enabled()
+    assert 45 <= measure(steps(page).last) <= 75
+    for text in page.locator(".lanes-text").all():
+        assert 45 <= measure(text) <= 75
+    page.set_viewport_size({"width": 390, "height": 844})
+    words, drawing, tables = (
+        page.locator(part).bounding_box() for part in (".learn-step-now", ".learn-drawing", ".learn-now")
+    )
+    assert words is not None
+    assert drawing is not None
+    assert tables is not None
+    assert words["y"] < drawing["y"] < tables["y"]
+    assert not is_wider_than_the_window(page)
+    for table in page.locator(".learn-now .learn-scroll").all():
+        assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), table.get_attribute("aria-label")
     assert barriers(page) == []
     close_run(page)
 

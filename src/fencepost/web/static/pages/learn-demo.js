@@ -45,7 +45,7 @@ export default function Demo({ data, query, setQuery, actNow }) {
   return html`
     <p><a href="/learn">Learn</a></p>
     <h1>${data.name}: ${data.title}</h1>
-    <p>${data.about}</p>
+    <p class="learn-about">${data.about}</p>
     ${data.why_not && html`<p class="learn-missing" role="alert">It cannot play here: ${data.why_not}</p>`}
     ${data.ended && html`<p class="learn-missing" role="alert">This run is not here any more: ${data.ended}.</p>`}
     <${Refused} problem=${problem} />
@@ -71,41 +71,38 @@ export default function Demo({ data, query, setQuery, actNow }) {
     </div>
     ${run &&
     html`<div class="learn-run">
-      <div><${Steps} steps=${run.steps} /></div>
+      <div class="learn-words"><${Steps} steps=${run.steps} /></div>
       ${run.drawing && html`<div class="learn-drawing"><${Drawing} drawing=${run.drawing} /></div>`}
+      ${run.steps.length > 0 &&
+      html`<section class="learn-now" aria-label=${`Step ${run.steps.length} in detail`}><${Step} step=${run.steps.at(-1)} /></section>`}
     </div>`}
     ${run && run.failure && html`<p class="learn-missing" role="alert">${run.failure.problem} (${run.failure.hint})</p>`}
     ${run && run.report && html`<${Report} report=${run.report} />`}
   `;
 }
 
+// The words of all steps. The newest step comes with its words alone: its tables follow the drawing.
 function Steps({ steps }) {
-  // The newest step is open. A step that the reader has opened or closed stays as it is.
-  const [chosen, setChosen] = useState({});
   const last = useRef(null);
   useEffect(() => last.current?.scrollIntoView({ block: "nearest" }), [steps.length]);
   if (!steps.length) return null;
+  const words = (step) => html`<span class="learn-number">Step ${step.number}</span> <span class="learn-sentence">${step.sentence}</span>`;
   return html`
     <h2 id="learn-steps">Steps</h2>
     <ol class="learn-steps" aria-labelledby="learn-steps">
-      ${steps.map((step) => {
-        const isLast = step.number === steps.length;
-        const isOpen = chosen[step.number] ?? isLast;
-        return html`
-          <li key=${step.number} ref=${isLast ? last : null} class=${isLast ? "learn-step learn-step-now" : "learn-step"}>
-            <details
-              open=${isOpen}
-              onToggle=${(event) => {
-                const open = event.currentTarget.open;
-                if (open !== isOpen) setChosen((before) => ({ ...before, [step.number]: open }));
-              }}
-            >
-              <summary><span class="learn-number">Step ${step.number}</span> <span class="learn-sentence">${step.sentence}</span></summary>
-              ${isOpen && html`<${Step} step=${step} />`}
-            </details>
-          </li>
-        `;
-      })}
+      ${steps.map((step) =>
+        step.number === steps.length
+          ? html`<li key=${step.number} ref=${last} class="learn-step learn-step-now">
+              ${words(step)} ${step.lines.length > 0 && html`<pre class="learn-lines">${step.lines.join("\n")}</pre>`}
+            </li>`
+          : html`<li key=${step.number} class="learn-step">
+              <details>
+                <summary>${words(step)}</summary>
+                ${step.lines.length > 0 && html`<pre class="learn-lines">${step.lines.join("\n")}</pre>`}
+                <${Step} step=${step} />
+              </details>
+            </li>`
+      )}
     </ol>
   `;
 }
@@ -113,7 +110,6 @@ function Steps({ steps }) {
 function Step({ step }) {
   return html`
     <div class="learn-details">
-      ${step.lines.length > 0 && html`<pre class="learn-lines">${step.lines.join("\n")}</pre>`}
       ${step.problem && html`<p class="learn-missing">${step.problem}</p>`}
       ${step.states_on_disk
         ? html`
@@ -123,8 +119,8 @@ function Step({ step }) {
             </p>
           `
         : html`
-            <${Rpcs} rpcs=${step.rpcs} without=${step.without_rpcs} />
-            <${Records} records=${step.records} />
+            <${Rpcs} rpcs=${step.rpcs} step=${step.number} without=${step.without_rpcs} />
+            <${Records} records=${step.records} step=${step.number} />
             <${Txns} txns=${step.txns} />
           `}
     </div>

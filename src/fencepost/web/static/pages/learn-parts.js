@@ -2,7 +2,7 @@
 import { html, useEffect } from "../view.js";
 import { State } from "../parts/badge.js";
 import { Lanes } from "../parts/lanes.js";
-import { Machine } from "../parts/machine.js";
+import { States } from "../parts/machine.js";
 import { Scroll } from "../parts/scroll.js";
 
 // Says to the server that this tab is closed or shows another page, so that its broker does not run for nothing.
@@ -27,22 +27,24 @@ export const Refused = ({ problem }) =>
 const number = (value) => (value === null || value === undefined || value < 0 ? "–" : String(value));
 
 // A registration carries no producer id yet.
-const identity = (rpc) => (rpc.producer_id === null ? "–" : `id ${rpc.producer_id}, epoch ${number(rpc.producer_epoch)}`);
+const identity = (rpc) => rpc.producer_id !== null && html`<small>id ${rpc.producer_id}, epoch ${number(rpc.producer_epoch)}</small>`;
+const took = (rpc) => rpc.duration_us !== null && html`<small>${(rpc.duration_us / 1000).toFixed(1)} ms</small>`;
 
-export function Rpcs({ rpcs, without = "No request of a transaction was sent." }) {
+// Several steps may be open, and each table has a name of its own.
+const ofStep = (step) => (step === undefined ? "" : ` of step ${step}`);
+
+export function Rpcs({ rpcs, step, without = "No request of a transaction was sent." }) {
   if (!rpcs.length) return html`<p class="learn-muted">${without}</p>`;
   return html`
     <h3>Requests</h3>
-    <${Scroll} kind="learn-scroll" label="Requests">
+    <${Scroll} kind="learn-scroll" label=${`Requests${ofStep(step)}`}>
       <table class="learn-rpcs">
         <thead>
           <tr>
             <th scope="col">request</th>
             <th scope="col">of</th>
-            <th scope="col">producer</th>
             <th scope="col">about</th>
             <th scope="col">answer</th>
-            <th scope="col">took</th>
           </tr>
         </thead>
         <tbody>
@@ -50,11 +52,9 @@ export function Rpcs({ rpcs, without = "No request of a transaction was sent." }
             (rpc, index) => html`
               <tr key=${index}>
                 <td><b>${rpc.name}</b> v${rpc.version}</td>
-                <td>${rpc.transactional_id}</td>
-                <td>${identity(rpc)}</td>
+                <td>${rpc.transactional_id}${identity(rpc)}</td>
                 <td>${rpc.about}</td>
-                <td>${rpc.result === null ? "not answered yet" : rpc.result}</td>
-                <td>${rpc.duration_us === null ? "" : `${(rpc.duration_us / 1000).toFixed(1)} ms`}</td>
+                <td>${rpc.result === null ? "not answered yet" : rpc.result}${took(rpc)}</td>
               </tr>
             `,
           )}
@@ -64,19 +64,18 @@ export function Rpcs({ rpcs, without = "No request of a transaction was sent." }
   `;
 }
 
-export function Records({ records, title = "Records in __transaction_state" }) {
+export function Records({ records, step }) {
+  const title = "Records in __transaction_state";
   if (!records.length) return html`<p class="learn-muted">No record was written to __transaction_state.</p>`;
   return html`
     <h3>${title}</h3>
-    <${Scroll} kind="learn-scroll" label=${title}>
+    <${Scroll} kind="learn-scroll" label=${`${title}${ofStep(step)}`}>
       <table class="learn-records">
         <thead>
           <tr>
             <th scope="col">offset</th>
-            <th scope="col">state</th>
             <th scope="col">epoch</th>
-            <th scope="col">partitions</th>
-            <th scope="col">what happened</th>
+            <th scope="col">state, and what happened</th>
           </tr>
         </thead>
         <tbody>
@@ -84,10 +83,11 @@ export function Records({ records, title = "Records in __transaction_state" }) {
             (record) => html`
               <tr key=${`${record.topic_partition} ${record.offset}`}>
                 <td title=${record.topic_partition}>${record.offset}</td>
-                <td><${State} name=${record.state} /></td>
                 <td>${number(record.producer_epoch)}</td>
-                <td>${record.partitions.join(", ") || "–"}</td>
-                <td>${record.what}</td>
+                <td>
+                  <${State} name=${record.state} /> <span class="learn-what">${record.what}</span>
+                  ${record.partitions.length > 0 && html`<small>partitions: ${record.partitions.join(", ")}</small>`}
+                </td>
               </tr>
             `,
           )}
@@ -114,10 +114,13 @@ export function Txns({ txns }) {
   `;
 }
 
+// As in learn.css: there is room for the states beside the words.
+const isWide = () => window.matchMedia("(min-width: 75rem)").matches;
+
 // The last transaction of an id: its states, and which requests and records it is made of.
 export function Drawing({ drawing }) {
   return html`
-    <${Machine} machine=${drawing.machine} />
+    <${States} machine=${drawing.machine} isOpen=${isWide()} />
     ${drawing.steps.length > 0 &&
     html`<${Lanes}
       key=${drawing.transactional_id}

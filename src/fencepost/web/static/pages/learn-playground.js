@@ -47,7 +47,7 @@ export default function Playground({ data, query, setQuery, actNow }) {
   return html`
     <p><a href="/learn">Learn</a></p>
     <h1>Playground</h1>
-    <p>
+    <p class="learn-about">
       Two producers share one transactional id, on a broker of their own. Each button sends one request, or the few that a real client
       sends, without its retries: so you see every error.
     </p>
