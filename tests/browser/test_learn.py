@@ -47,8 +47,10 @@ def close_run(page: Page) -> None:
 
 
 def open_playground(page: Page, learning: WebServer) -> None:
+    """With all its buttons."""
     page.goto(address(learning, "/learn/playground"))
     page.get_by_role("button", name="Open a playground").click()
+    page.get_by_role("button", name="Skip the guide").click()
     expect(page.get_by_role("region", name="The last click")).to_be_visible()
 
 
@@ -166,8 +168,7 @@ def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -
 
 
 def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning: WebServer) -> None:
-    page.goto(address(learning, "/learn/playground"))
-    page.get_by_role("button", name="Open a playground").click()
+    open_playground(page, learning)
     latest = page.get_by_role("region", name="The last click")
 
     def click(name: str, answer: str) -> None:
@@ -190,6 +191,51 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
     assert barriers(page) == []
     page.get_by_role("button", name="Close the playground").click()
     expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+
+
+def test_a_guide_leads_from_the_first_producer_to_a_fenced_one_and_then_to_all_buttons(
+    page: Page, learning: WebServer
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    guide = page.get_by_role("region", name="The first minute")
+    next_ = guide.locator(".learn-primary")
+    expect(next_).to_have_text("Register A")
+    expect(page.locator(".learn-primary")).to_have_count(1)
+    expect(page.get_by_role("button", name="Kill the broker")).to_have_count(0)
+    steps_ = learning.document("/learn/playground")["guide"]
+    next_.focus()
+    for number, step in enumerate(steps_):
+        expect(next_).to_have_attribute("data-step", str(number))
+        expect(guide).to_contain_text(step["ask"])
+        page.keyboard.press("Enter")  # The button keeps the focus.
+        expect(guide.locator(".learn-happened")).to_have_text(step["happened"])
+        assert is_in_sight(next_), step["label"]
+    expect(page.locator(".learn-entry")).to_have_text([
+        re.compile("committed"), re.compile("COMMIT marker"), re.compile("aborted"), re.compile("ABORT marker"),
+    ])  # fmt: skip
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    guide.get_by_role("button", name="Go on alone").click()
+    expect(page.get_by_role("button", name="Kill the broker")).to_be_visible()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("PRODUCER_FENCED (90)")
+    page.get_by_role("button", name="Guide me from the start").click()
+    expect(next_).to_have_text("Register A")
+    close_playground(page)
+
+
+def test_the_guide_starts_over_after_another_click(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    guide = page.get_by_role("region", name="The first minute")
+    guide.get_by_role("button", name="Skip the guide").click()
+    page.get_by_role("button", name="Kill the broker").click()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("Kill the broker")
+    page.go_back()
+    guide.get_by_role("button", name="Start over").click()
+    expect(guide.locator(".learn-primary")).to_have_text("Register A")
+    close_playground(page)
 
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.engines)])
@@ -252,7 +298,7 @@ def test_a_closed_tab_frees_its_place_and_a_full_workbench_says_so(
     expect(refused).to_contain_text("4 playgrounds are open, and this workbench runs no more at once")
     expect(refused).to_contain_text("close one, or the tab that shows it")
     tabs[0].close()
-    opened = page.get_by_role("region", name="The last click")
+    opened = page.get_by_role("region", name="The first minute")
     while not opened.is_visible():  # The word of a tab that closes takes a moment.
         page.get_by_role("button", name="Open a playground").click()
         expect(opened.or_(refused)).to_be_visible()
@@ -315,6 +361,10 @@ def test_learn_fits_narrow_and_wide_screens(page: Page, learning: WebServer, wid
     assert barriers(page) == []
     page.goto(address(learning, "/learn/playground"))
     page.get_by_role("button", name="Open a playground").click()
+    expect(page.get_by_role("button", name="Register A")).to_be_visible()
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    page.get_by_role("button", name="Skip the guide").click()
     recipe = page.locator(".learn-recipes > li", has_text="CONCURRENT_TRANSACTIONS (51)")
     recipe.locator("summary").click()
     recipe.get_by_role("button", name="Start over and click this for me").click()

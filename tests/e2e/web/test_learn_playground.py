@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.web.learn.playground.buttons import Click
+from fencepost.web.learn.playground.guide import GUIDE
 from fencepost.web.learn.playground.recipes import RECIPES, Recipe
 from fencepost.web.learn.playground.session import BadClick, Playground
 
@@ -46,6 +47,24 @@ def test_the_recipe_causes_its_error(playground: Playground, recipe: Recipe) -> 
     last = done[-1]["exchanges"][-1]
     assert last["error"] == recipe.name, done
     assert last["explanation"]["meaning"]
+
+
+def test_each_step_of_the_guide_does_what_its_sentence_says(playground: Playground) -> None:
+    before = playground.document()["partition"]
+    begin = before["high_watermark"] if before is not None else 0
+    new = []
+    for number, step in enumerate(GUIDE, 1):
+        playground.click(step.click)
+        document = playground.document()
+        assert document["progress"] == {"done": number, "is_astray": False}, step.label
+        entries = document["partition"]["entries"]
+        new.append([entry.get("fate", "marker") for entry in entries if entry["offset"] >= begin])
+    open_, committed, aborted = ["open"], ["committed", "marker"], ["aborted", "marker"]
+    assert new == [
+        [], [], open_, committed, committed, committed + open_, committed + aborted, committed + aborted,
+    ]  # fmt: skip
+    playground.click(Click("reset"))
+    assert playground.document()["progress"] == {"done": 0, "is_astray": False}
 
 
 def test_a_transaction_is_committed_with_its_offsets(playground: Playground) -> None:

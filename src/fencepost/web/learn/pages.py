@@ -12,6 +12,7 @@ from fencepost.testing import BrokerFailed
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.learn.demos import DEMOS, Demo
 from fencepost.web.learn.playground.buttons import OF_PRODUCER, OF_WORLD, PRODUCERS, Button, Click
+from fencepost.web.learn.playground.guide import GUIDE
 from fencepost.web.learn.playground.recipes import RECIPES
 from fencepost.web.learn.playground.session import BadClick, Playground
 from fencepost.web.learn.sessions import EmbeddedSession, Sessions, TooMany
@@ -151,6 +152,9 @@ def ask_playground(cluster: WatchedCluster, params: Params, query: Mapping[str, 
             "world": [button_document(button) for button in OF_WORLD],
         },
         "producer_names": list(PRODUCERS),
+        "guide": [
+            {"ask": step.ask, "label": step.label, "happened": step.happened, **step.click._asdict()} for step in GUIDE
+        ],
         "recipes": [recipe.document() for recipe in RECIPES.values()],
         "playground": None if playground is None else playground.document(),
         "ended": ENDED if playground is None and "session" in query else None,

@@ -11,6 +11,7 @@ from fencepost.protocol.messages import EndTxnResponse, ProduceRequest, ProduceR
 from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.web.learn.playground.batches import batch
 from fencepost.web.learn.playground.buttons import BUTTONS, OF_PRODUCER, Click, check, says
+from fencepost.web.learn.playground.guide import GUIDE, Progress, advance
 from fencepost.web.learn.playground.messages import error_in, plain
 from fencepost.web.learn.playground.missed_steps import ProducerSteps, missed_step
 from fencepost.web.learn.playground.partition import partition_document
@@ -44,6 +45,21 @@ def test_most_recipes_cause_their_error_for_real() -> None:
 )
 def test_a_click_that_is_not_on_the_page_is_refused(click: Click, problem: str) -> None:
     assert check(click) == problem
+
+
+def test_the_guide_counts_its_own_clicks_and_notices_others() -> None:
+    progress = Progress()
+    for number, step in enumerate(GUIDE):
+        assert check(step.click) is None
+        assert progress == Progress(number)
+        assert advance(progress, Click("kill"), None) == Progress(number, is_astray=True)
+        assert advance(progress, step.click, errors.INVALID_TXN_STATE) == Progress(number, is_astray=True)
+        progress = advance(progress, step.click, step.error_code)
+    assert progress == Progress(len(GUIDE))
+    assert advance(progress, Click("kill"), None) == progress
+    astray = Progress(3, is_astray=True)
+    assert advance(astray, GUIDE[3].click, GUIDE[3].error_code) == astray
+    assert advance(astray, Click("reset"), None) == Progress()
 
 
 def test_a_click_in_words_names_the_producer_only_where_there_is_one() -> None:

@@ -7,6 +7,7 @@ messages   requests and answers as plain values, for the page
 partition  the log of a partition, and what readers get of it
 session    one playground: its broker, its producers, and what a click does
 recipes    which clicks cause which error
+guide      the clicks of the first minute
 """
 
 from __future__ import annotations

@@ -25,10 +25,12 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
 from fencepost.web.learn.playground.buttons import BUTTONS, PRODUCERS, Click, check, says
+from fencepost.web.learn.playground.guide import Progress, advance
 from fencepost.web.learn.playground.missed_steps import MissedStep, missed_step
 from fencepost.web.learn.playground.partition import collect_partition
 from fencepost.web.learn.playground.producer import (
     LONG_METADATA,
+    TIMEOUT_MS,
     UNKNOWN_PARTITION,
     GroupIdentity,
     SentRequest,
@@ -45,7 +47,7 @@ PRINCIPAL = "User:ANONYMOUS"
 MOST_CLICKS = 30
 START_S = 10.0
 DELAY_MS = 3000
-PAST_TIMEOUT_MS = 120_000
+PAST_TIMEOUT_MS = 2 * TIMEOUT_MS
 PAST_EXPIRATION_MS = 8 * 86_400_000
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -71,6 +73,7 @@ class Playground:
         self._round = 0
         self._clicks: deque[Document] = deque(maxlen=MOST_CLICKS)
         self._clicked = 0
+        self._progress = Progress()
         self._ahead_ms = 0
         self._leader = self._coordinator = 1
         self._member = GroupIdentity()
@@ -108,6 +111,7 @@ class Playground:
             except (BrokerFailed, OrderRefused, ClientError) as e:
                 raise BadClick(str(e).partition("\n\n")[0]) from None
             self._clicked += 1
+            self._progress = advance(self._progress, click, exchanges[-1].error_code if exchanges else None)
             done = {
                 "number": self._clicked,
                 "says": says(click),
@@ -140,6 +144,7 @@ class Playground:
             },
             "producers": [producer.document() for producer in self._producers.values()],
             "clicks": list(self._clicks),
+            "progress": self._progress._asdict(),
             **self._look,
         }
 

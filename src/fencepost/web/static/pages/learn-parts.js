@@ -120,7 +120,7 @@ const isWide = () => window.matchMedia("(min-width: 75rem)").matches;
 // The last transaction of an id: its states, and which requests and records it is made of.
 export function Drawing({ drawing }) {
   return html`
-    <${States} machine=${drawing.machine} isOpen=${isWide()} />
+    <${States} machine=${drawing.machine} isOpen=${isWide() && drawing.machine.way.length > 0} />
     ${drawing.steps.length > 0 &&
     html`<${Lanes}
       key=${drawing.transactional_id}

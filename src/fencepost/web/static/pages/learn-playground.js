@@ -1,10 +1,10 @@
-// The playground: buttons on the left, what they did on the right; below, how to cause each error.
+// The playground: a guide for the first minute, then buttons on the left, what they did on the right; below, how to cause each error.
 import { html, useEffect, useRef, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
-import { Scroll } from "../parts/scroll.js";
 import { useStylesheet } from "../parts/stylesheet.js";
 import { Prose } from "../parts/text.js";
+import { Guide } from "./learn-guide.js";
 import { Drawing, Records, Refused, useLeaving } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
@@ -44,6 +44,12 @@ export default function Playground({ data, query, setQuery, actNow }) {
     const answer = await send("recipe", { code });
     setCooked(answer && { code, done: answer.clicked });
   };
+  // Who comes for an error, or has skipped the guide, gets all buttons at once.
+  const isGuided = Boolean(playground) && query.guide !== "off" && !query.error;
+  const startOver = () => send("click", { button: "reset" });
+  const showAround = async () => {
+    if (await startOver()) setQuery({ guide: null, error: null });
+  };
   return html`
     <p><a href="/learn">Learn</a></p>
     <h1>Playground</h1>
@@ -55,16 +61,37 @@ export default function Playground({ data, query, setQuery, actNow }) {
     ${!playground
       ? html`<p>
             <button class="learn-primary" type="button" disabled=${isBusy} onClick=${open}>Open a playground</button>${" "}
-            <span class="learn-muted">It ends when its tab is closed, or after ten minutes without a click.</span>
+            <span class="learn-muted">It begins with a guide, and ends when its tab is closed, or after ten minutes without a click.</span>
           </p>
           <${Refused} problem=${problem} />`
-      : html`
+      : isGuided
+        ? html`
+          <div class="learn-play">
+            <div>
+              <${Guide}
+                guide=${data.guide} progress=${playground.progress} transactionalId=${playground.transactional_id} isBusy=${isBusy}
+                click=${({ button, option, producer }) => send("click", { button, option, producer })}
+                startOver=${startOver} leave=${() => setQuery({ guide: "off" })}
+              />
+              <${Refused} problem=${problem} />
+              <p><button type="button" disabled=${isBusy} onClick=${close}>Close the playground</button></p>
+            </div>
+            <div class="learn-results">
+              <${Log} partition=${playground.partition} group=${playground.group} />
+              <${World} playground=${playground} />
+            </div>
+          </div>
+        `
+        : html`
           <div class="learn-play">
             <div class="learn-buttons">
               <${Producers} playground=${playground} chosen=${producer} choose=${setProducer} />
               <${Buttons} label=${`Producer ${producer}`} buttons=${data.buttons.producer} isBusy=${isBusy} click=${click} />
               <${Buttons} label="The broker and its world" buttons=${data.buttons.world} isBusy=${isBusy} click=${click} />
-              <button type="button" disabled=${isBusy} onClick=${close}>Close the playground</button>
+              <div class="buttons">
+                <button type="button" disabled=${isBusy} onClick=${showAround}>Guide me from the start</button>
+                <button type="button" disabled=${isBusy} onClick=${close}>Close the playground</button>
+              </div>
             </div>
             <div class="learn-right">
               <${Latest} done=${playground.clicks[0]} problem=${problem} isBusy=${isBusy} />
@@ -77,9 +104,10 @@ export default function Playground({ data, query, setQuery, actNow }) {
             </div>
           </div>
         `}
-    <${Recipes}
+    ${!isGuided &&
+    html`<${Recipes}
       recipes=${data.recipes} wanted=${query.error} isOpen=${Boolean(playground)} isBusy=${isBusy} cook=${cook} cooked=${cooked}
-    />
+    />`}
   `;
 }
 
@@ -243,20 +271,18 @@ function Log({ partition, group }) {
   return html`
     <section class="panel" aria-labelledby="learn-log">
       <h2 id="learn-log">The log of ${partition.name}</h2>
-      <${Scroll} label="The log">
-        <ol class="learn-strip">
-          ${partition.entries.map((entry) => {
-            const look = entry.kind === "marker" ? "marker" : entry.fate;
-            const text = entry.kind === "marker" ? `${entry.marker} marker` : `${entry.key} ${entry.fate}`;
-            const isStable = entry.offset < partition.last_stable_offset;
-            return html`
-              <li key=${entry.offset} class=${`learn-entry learn-entry-${look} ${isStable ? "" : "learn-entry-unstable"}`}>
-                <span class="learn-offset">${entry.offset}</span> ${text}
-              </li>
-            `;
-          })}
-        </ol>
-      <//>
+      <ol class="learn-strip">
+        ${partition.entries.map((entry) => {
+          const look = entry.kind === "marker" ? "marker" : entry.fate;
+          const text = entry.kind === "marker" ? `${entry.marker} marker` : `${entry.key} ${entry.fate}`;
+          const isStable = entry.offset < partition.last_stable_offset;
+          return html`
+            <li key=${entry.offset} class=${`learn-entry learn-entry-${look} ${isStable ? "" : "learn-entry-unstable"}`}>
+              <span class="learn-offset">${entry.offset}</span> ${text}
+            </li>
+          `;
+        })}
+      </ol>
       <p>
         Last stable offset ${partition.last_stable_offset}, high watermark ${partition.high_watermark}.${" "}
         ${group && `Group ${group.group_id}: offset ${group.offset ?? "none"}${group.is_pending ? ", and a transaction has another one" : ""}.`}
