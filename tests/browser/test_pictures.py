@@ -83,7 +83,7 @@ def test_a_transaction_that_was_taken_over_is_a_picture(
     producer_of(workbench.servers, "payments-sink", client_id="payments-2")
     with pytest.raises(KafkaException):
         first.commit_transaction(TIMEOUT_S)
-    page.set_viewport_size({"width": 1000, "height": 2160})
+    page.set_viewport_size({"width": 1000, "height": 1800})
     page.goto(workbench.url("/txn/payments-sink"))
     expect(page.locator('.lanes-step[data-look="late"]')).to_be_visible()
     expect(page.locator('.lanes-step[data-look="takeover"]')).to_have_count(2)
