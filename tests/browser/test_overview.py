@@ -183,6 +183,7 @@ def test_what_is_wider_than_the_window_shows_it_and_the_keyboard_reaches_it(page
     assert frame.evaluate(arrows) == [False, False]
     page.set_viewport_size({"width": 360, "height": 800})
     page.goto(workbench.url("/txn/wide-table"))
+    page.get_by_role("region", name="States", exact=True).locator("summary").click()
     machine = page.locator(".scroll-frame", has=page.get_by_role("region", name="State machine"))
     expect(machine).to_have_attribute("data-right", "more")
     assert machine.evaluate(arrows) == [False, True]

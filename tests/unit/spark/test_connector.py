@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_the_tested_pair_stands_next_to_the_install_line(page: str) -> None:
     text = " ".join((ROOT / page).read_text().split())
     coordinates = f"org.apache.spark:{connector.CONNECTOR}:{connector.CONNECTOR_VERSION}"
-    install = text.index("`fencepost[spark-local]`")
+    install = text.index("`spark-local`")
     assert f"PySpark {connector.TESTED_PYSPARK} with `{coordinates}` is tested" in text[install : install + 400]
 
 

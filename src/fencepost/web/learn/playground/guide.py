@@ -32,7 +32,7 @@ GUIDE = (
         "Producers A and B are two processes of one service: they have the same transactional id. A registers first.",
         "Register A",
         Click("register", producer=A),
-        "The coordinator gave A a producer id and an epoch: whoever registers the id next gets a higher epoch.",
+        "The coordinator gave A a producer id and an epoch: the next producer that registers the id gets a higher one.",
     ),
     GuideStep(
         "A begins a transaction.",
@@ -67,7 +67,7 @@ GUIDE = (
         "The second record is open, and readers with read_committed wait again.",
     ),
     GuideStep(
-        "Somebody believes that A is dead and starts B, which registers the same transactional id.",
+        "A supervisor believes that A is dead and starts B, which registers the same transactional id.",
         "Register B",
         Click("register", producer=B),
         "The coordinator aborted the transaction of A and gave B a higher epoch: the second record is aborted.",
