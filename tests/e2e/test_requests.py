@@ -54,10 +54,10 @@ MOST = {
     "txn hanging": 17,
     "txn list": 5,
     f"txn describe {OPEN}": 20,
-    f"txn explain {OPEN}": 28,
-    f"txn explain {DONE}": 26,
-    f"txn explain {HUNG}": 33,
-    "group list": 9,
+    f"txn explain {OPEN}": 29,
+    f"txn explain {DONE}": 27,
+    f"txn explain {HUNG}": 34,
+    "group list": 10,
     "doctor": 39,
 }
 
