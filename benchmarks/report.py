@@ -180,11 +180,10 @@ def life(results: Results) -> Iterator[str]:
 def goals(results: Results) -> Iterator[str]:
     def row(goal: Goal) -> list[str]:
         value = goal.reached(results)
-        to = f", ratio to {'the mock' if goal.against == MOCK else TITLES[goal.against]}" if goal.against else ""
+        to = f", ratio to {'the mock' if goal.against == MOCK else TITLES[goal.against]}"
         bound = f"at {'least' if goal.is_minimum else 'most'} {number(goal.bound)}"
         verdict = MISSING if value is None else "met" if goal.is_met(value) else "**not met**"
-        shown = times(value) if goal.against else number(value)
-        return [f"{CASES[goal.case].title}: {name_of(goal.case, goal.figure)}{to}", bound, shown, verdict]
+        return [f"{CASES[goal.case].title}: {name_of(goal.case, goal.figure)}{to}", bound, times(value), verdict]
 
     return table(["", "goal", "measured", ""], (row(goal) for goal in GOALS))
 

@@ -123,17 +123,12 @@ def test_a_goal_is_met_at_its_bound(goal: Goal, value: float, is_met: bool) -> N
 
 
 def test_goals_are_met_not_met_or_not_measured() -> None:
-    lines = list(report.goals(results(batches=rates(100, 300, 320), fetch_100B=rates(100, 110))))
+    lines = list(report.goals(results(batches=rates(100, 300, 320), fetch_100B=rates(100, 90))))
     verdicts = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in lines[2:]}
     batches = "transactions of 1,000 x 100 B: records/s, ratio to the mock"
-    assert verdicts[batches] == ["at least 0.85", "0.94", "met |"]
-    assert verdicts["read_committed fetch, 100 B: records/s, ratio to Apache Kafka"][1:] == ["1.10", "**not met** |"]
+    assert verdicts[batches] == ["at least 0.9", "0.94", "met |"]
+    assert verdicts["read_committed fetch, 100 B: records/s, ratio to Apache Kafka"][1:] == ["0.90", "**not met** |"]
     assert verdicts["idempotent produce, 1 KiB: records/s, ratio to Apache Kafka"][1:] == ["-", "- |"]
-
-
-def test_an_absolute_goal_is_held_against_the_figure_itself() -> None:
-    goal = next(goal for goal in GOALS if goal.against is None)
-    assert goal.reached(results(transactions_8={"fencepost": {"broker_cpu_us": [200.0, 240.0, 900.0]}})) == 240.0
 
 
 def test_every_goal_is_of_a_case() -> None:
