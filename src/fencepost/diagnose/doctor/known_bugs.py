@@ -2,6 +2,9 @@
 
 A broker does not tell its release, but the highest `metadata.version` that it supports, which belongs to one: `4.2`,
 and not whether it is 4.2.0 or 4.2.1.
+
+KAFKA-19999, which refuses a marker that is sent again, is in no release: the check that refuses it is not in 4.1.1, and
+4.2.0, where it is, has the fix.
 """
 
 from __future__ import annotations
