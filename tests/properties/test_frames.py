@@ -1,7 +1,6 @@
-"""100,000 mutated frames leave the broker serving: each gets a reply or Malformed, and the state stays sound.
+"""75,000 mutated frames leave the broker serving: each gets a reply or Malformed, and the state stays sound.
 
-The same frames in smaller numbers go over real sockets in `tests/e2e/test_bad_input.py`. A failure names the seed
-and the frame.
+`tests/e2e/test_fuzz.py` sends some over real sockets. A failure names the seed and the frame.
 """
 
 from __future__ import annotations
@@ -220,7 +219,7 @@ def test_a_disk_that_is_full_at_times_leaves_the_broker_serving() -> None:
     assert state_of(broker.cluster) == before
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_mutated_frames_leave_the_broker_serving(seed: int) -> None:
     fuzz = Fuzz(seed)
     broker = fuzz.broker
@@ -243,10 +242,9 @@ def test_mutated_frames_leave_the_broker_serving(seed: int) -> None:
     assert set(TOPICS[:3]) & set(broker.cluster.topics)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_well_formed_frames_name_nothing_of_other_clients(seed: int) -> None:
+def test_well_formed_frames_name_nothing_of_other_clients() -> None:
     """`scripts/fuzz.py` relies on it: if its other clients lose something, the broker has lost it."""
-    fuzz = Fuzz(seed)
+    fuzz = Fuzz(0)
     producer_ids = {commit_one_transaction(fuzz.broker, name) for name in OTHERS}
     topic_ids = {fuzz.broker.cluster.topics[name].topic_id for name in OTHERS}
     named: set[tuple[str, object]] = set()

@@ -23,7 +23,7 @@ from tests.wire.message_values import definitions, fields_of, message_class, ran
 DEFINITIONS = definitions()
 each_message = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.name)
 seeds = st.integers(0, 2**32)
-few = settings(max_examples=15)
+few = settings(max_examples=5)
 
 
 @each_message

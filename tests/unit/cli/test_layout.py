@@ -1,4 +1,4 @@
-"""Tables at 80, 120 and 200 columns: no word is ever broken, and above all no id."""
+"""Tables in a narrow and a wide terminal: no word is ever broken, and above all no id."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fencepost.diagnose.txns import Filters, diagnose_description, diagnose_txns
 from fencepost.machines.txn.states import TxnState
 from tests.unit.diagnose.snapshots import NOW_MS, described, ends, entry, producer, rpc, txn_snapshot
 
-WIDTHS = (80, 120, 200)
+WIDTHS = (80, 200)
 SHORT, LONG = "orders-sink-3", "orders-sink-eu-central-1-production-partition-0042-replica-b"
 TOPICS = ("orders", "payments." + "by-region-and-currency." * 4)
 GROUP = "billing-eu-central-1-production-nightly-settlement"
@@ -123,7 +123,7 @@ def documents(transactional_id: str, topic: str) -> Iterator[tuple[str, Callable
 
 CASES = [
     pytest.param(command, blocks, document, id=f"{command}-{len(transactional_id)}-{len(topic)}")
-    for transactional_id, topic in ((SHORT, TOPICS[0]), (LONG, TOPICS[0]), (LONG, TOPICS[1]))
+    for transactional_id, topic in ((SHORT, TOPICS[0]), (LONG, TOPICS[1]))
     for command, blocks, document in documents(transactional_id, topic)
 ]
 
@@ -181,17 +181,12 @@ def test_no_word_is_broken_at_any_width(
         assert (name in shown) is (name in in_full), "an id is always shown, and in one piece"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("command", "blocks", "document"), CASES)
 def test_a_terminal_shows_the_same_lines_as_a_pipe(
-    command: str,
-    blocks: Callable[[Any], Iterable[Block]],
-    document: object,
-    width: int,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, blocks: Callable[[Any], Iterable[Block]], document: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    console = Console(width=width, file=io.StringIO())
+    monkeypatch.setenv("COLUMNS", str(WIDTHS[0]))
+    console = Console(width=WIDTHS[0], file=io.StringIO())
     for block in blocks(document):
         console.print(drawn(block), soft_wrap=True)
     assert isinstance(console.file, io.StringIO)

@@ -17,7 +17,7 @@ from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from tests.pure_broker import PureBroker
 
-ID, DAY_S = "orders-sink", 86_400.0
+ID, HOUR_S = "orders-sink", 3_600.0
 
 
 class ClientInMemory(KafkaClient):
@@ -27,7 +27,7 @@ class ClientInMemory(KafkaClient):
 
     def __init__(self) -> None:
         super().__init__({"bootstrap.servers": "127.0.0.1:9092"})
-        self.broker_in_memory = PureBroker()
+        self.broker_in_memory = PureBroker({"transactional.id.expiration.ms": "3600000"})
         self.broker_in_memory.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("orders", 1, 1)]), 5)
         self.sent: list[type[Message]] = []
         self.replies_lost: type[Message] | None = None
@@ -87,7 +87,7 @@ def test_an_owner_that_rested_until_its_id_was_forgotten_writes_under_a_new_prod
     write(owner)
     owner.commit()
     before = owner.identity
-    client.rest(8 * DAY_S)
+    client.rest(3 * HOUR_S)
     write(owner)
     owner.commit()
     assert owner.identity.producer_id != before.producer_id

@@ -148,7 +148,7 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
     ]
 
 
-def test_thousands_of_strangers_neither_stop_a_write_nor_fill_the_log(
+def test_a_thousand_strangers_neither_stop_a_write_nor_fill_the_log(
     tls: LeaseTls | None, caplog: pytest.LogCaptureFixture, pool: ThreadPoolExecutor
 ) -> None:
     results: list[TaskResult] = []
@@ -162,9 +162,9 @@ def test_thousands_of_strangers_neither_stop_a_write_nor_fill_the_log(
     with caplog.at_level(logging.INFO), LeaseServer("127.0.0.1", max_connections=50, tls=tls) as server:
         batch = MicroBatch(server)
         with Attack(batch.address[:2]) as attack:
-            assert eventually(lambda: attack.count > 500)
+            assert eventually(lambda: attack.count > 200)
             sequences = list(pool.map(run, range(40)))
-            assert eventually(lambda: attack.count > 2000)
+            assert eventually(lambda: attack.count > 1000)
             sequences.append(run(40))
         assert sorted(sequences) == list(range(0, 410, 10))
         assert server.finish(results, {1: 41}) == Finished({REFUNDS: 410})
