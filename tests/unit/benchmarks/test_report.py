@@ -9,10 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import plots, report
-from benchmarks.cases import CASES, GROWTH, THROUGHPUT, chosen
-from benchmarks.figures import derived, median, percentile, ratio, spread
+from benchmarks.cases import CASES, GROWTH, THROUGHPUT
 from benchmarks.goals import GOALS, Goal
-from benchmarks.report import comparison, number
 from benchmarks.results import CaseResult, Results, merge, read, write
 
 MACHINE = {"processor": "abacus", "cores": "2"}
@@ -28,49 +26,6 @@ def rates(kafka: float, fencepost: float, mock: float | None = None) -> dict[str
     """Each with an outlier, which a median leaves out."""
     found = {"kafka": kafka, "fencepost": fencepost} | ({} if mock is None else {"mock": mock})
     return {kind: {"per_s": [rate, rate, rate * 100]} for kind, rate in found.items()}
-
-
-# --- arithmetic ---------------------------------------------------------------------------------------------------
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    values = [float(n) for n in range(100)]
-    assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
-
-
-def test_a_spread_sorts_and_has_the_largest() -> None:
-    found = spread([3.0, 1.0, 2.0])
-    assert (found["p50"], found["max"]) == (2.0, 3.0)
-    assert spread([]) == {}
-
-
-def test_figures_are_per_piece_of_work_and_per_second() -> None:
-    answer = {"count": 1000, "seconds": 2.0, "broker_cpu_s": 0.5, "client_cpu_s": 1.0, "other_cpu_s": 0.4, "p50": 3.0}
-    assert derived(answer, cores=2) == {
-        "per_s": 500.0,
-        "broker_cpu_us": 500.0,
-        "client_cpu_us": 1000.0,
-        "broker_cores": 0.25,
-        "client_cores": 0.5,
-        "others_share": 0.1,
-        "p50": 3.0,
-    }
-
-
-def test_a_ratio_is_that_of_the_medians() -> None:
-    assert ratio({"per_s": [10, 30, 20]}, {"per_s": [5, 4, 1000]}, "per_s") == 4.0
-
-
-def test_a_figure_that_was_not_measured_has_no_median() -> None:
-    assert median({"per_s": [1, 9, 2], "p50": []}, "per_s") == 2
-    assert median({"per_s": [1, 9, 2], "p50": []}, "p50") is None
-    assert median({"per_s": [1]}, "p99") is None
-    assert median(None, "per_s") is None
-
-
-@pytest.mark.parametrize("theirs", [None, {}, {"per_s": []}, {"per_s": [0.0]}])
-def test_a_ratio_to_nothing_is_none(theirs: dict[str, list[float]] | None) -> None:
-    assert ratio({"per_s": [1.0]}, theirs, "per_s") is None
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
@@ -89,24 +44,6 @@ def test_cases_that_were_not_measured_again_stay() -> None:
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
-
-
-def test_the_comparison_has_a_ratio_to_each_other_contender() -> None:
-    head, _, row = comparison(results(batches=rates(100_000, 300_000, 600_000)))
-    assert head == "| case | figure | kafka | fencepost | mock | fencepost / kafka | fencepost / mock |"
-    assert row == "| batches | records/s | 100,000 | 300,000 | 600,000 | 3.00 | 0.50 |"
-
-
-def test_a_contender_that_cannot_do_the_work_has_a_dash() -> None:
-    *_, row = report.throughput(results(fetch_aborted=rates(100, 150)))
-    assert row.endswith("| 100 | 150 | - | 1.50 | - |")
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(None, "-"), (0.0, "0"), (0.01234, "0.0123"), (12.345, "12.3"), (1234567.0, "1,230,000")]
-)
-def test_numbers_have_three_digits(value: float | None, shown: str) -> None:
-    assert number(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -149,11 +86,6 @@ def test_a_plot_of_throughput_has_a_bar_for_each_contender_and_the_goal() -> Non
     ElementTree.fromstring(drawn)
 
 
-def test_round_steps_reach_the_largest_value() -> None:
-    assert plots.ticks(4.1) == [0, 1, 2, 3, 4, 5]
-    assert plots.ticks(870, 4) == [0, 500, 1000]
-
-
 def test_the_colours_are_those_of_the_workbench() -> None:
     assert re.fullmatch("#[0-9a-f]{6}", plots.colour("marker"))
 
@@ -170,15 +102,3 @@ def test_results_of_one_case_of_one_contender_make_every_table_and_plot() -> Non
     for picture in report.plots(few).values():
         assert plots.NOT_MEASURED in picture
         ElementTree.fromstring(picture)
-
-
-# --- cases --------------------------------------------------------------------------------------------------------
-
-
-def test_a_name_stands_for_all_cases_that_begin_with_it() -> None:
-    assert [case.name for case in chosen("fetch-1KiB,produce")] == ["produce-100B", "produce-1KiB", "fetch-1KiB"]
-
-
-def test_an_unknown_case_is_refused_with_the_names() -> None:
-    with pytest.raises(SystemExit, match=r"no case fletch[\s\S]*hint: the cases are .*fetch-100B"):
-        chosen("fletch")

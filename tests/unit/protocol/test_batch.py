@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from fencepost.protocol import batch as batch_module
 from fencepost.protocol import errors, produced
 from fencepost.protocol.batch import (
     ATTRIBUTES_AT,
@@ -40,7 +39,6 @@ from fencepost.protocol.batch import (
     decode_marker,
     encode_batch,
     encode_marker,
-    encode_varint,
     stamp,
     stamp_append_time,
     stamp_in_place,
@@ -71,12 +69,6 @@ def patched(batch: bytes, at: int, layout: str, value: int) -> bytes:
     return bytes(out)
 
 
-def test_the_positions_of_unpacked_fields_are_those_of_the_header() -> None:
-    positions = {name: at for name, at in vars(batch_module).items() if name.endswith("_FIELD")}
-    assert len(positions) == 9
-    assert [name for name, at in positions.items() if name != f"{BatchHeader._fields[at].upper()}_FIELD"] == []
-
-
 def with_count(batch: bytes, count: int) -> bytes:
     return patched(patched(batch, 57, ">i", count), 23, ">i", count - 1)
 
@@ -91,25 +83,6 @@ def code_of(records: bytes, max_message_bytes: int = 1 << 20) -> int:
 
 
 # Headers.
-
-
-def test_an_encoded_batch_decodes_to_what_was_put_in() -> None:
-    batch = encode_batch([(b"k", b"v"), (None, b""), (b"", None)], NOW, 7, 3, 11, transactional=True)
-    header, end = decode_batch(batch)
-    assert end == len(batch) == header.size_bytes
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 11)
-    assert (header.last_offset_delta, header.record_count, header.last_sequence) == (2, 3, 13)
-    assert header.is_transactional
-    assert not header.is_control
-    assert [(r.key, r.value) for r in iter_records(batch)] == [(b"k", b"v"), (None, b""), (b"", None)]
-    assert {r.timestamp for r in iter_records(batch)} == {NOW}
-
-
-@pytest.mark.parametrize("size", [0, 1, 62, 63, 64, 2047, 2048, 9000, 70_000])
-def test_a_single_record_of_any_size_is_encoded(size: int) -> None:
-    batch = encode_batch([(b"k" * (size // 3), b"v" * size)], NOW)
-    decode_batch(batch)
-    assert [(r.key, r.value) for r in iter_records(batch)] == [(b"k" * (size // 3), b"v" * size)]
 
 
 def test_a_short_header_says_what_it_needs_and_what_there_is() -> None:
@@ -390,12 +363,6 @@ def test_broken_compressed_data_is_corrupt(codec: int) -> None:
 def test_a_lying_count_is_corrupt(count: int) -> None:
     with pytest.raises(Corrupt):
         list(iter_records(with_count(three(), count)))
-
-
-@pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
-def test_varints_come_back(value: int) -> None:
-    encoded = encode_varint(value)
-    assert decode_varint(encoded, 0) == (value, len(encoded))
 
 
 def test_a_varint_of_more_than_64_bits_is_corrupt() -> None:

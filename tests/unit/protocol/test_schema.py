@@ -16,7 +16,6 @@ from fencepost.protocol.messages import (
     EndTxnResponse,
     FetchRequest,
     InitProducerIdRequest,
-    MetadataRequest,
     OffsetFetchRequest,
     TransactionLogValue,
     TxnOffsetCommitRequest,
@@ -24,16 +23,6 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import MAX_REQUEST_ELEMENTS, MAX_STRING_BYTES, Malformed, write_uvarint
 
 END_TXN_V0 = b"\0\x02t1" + (7).to_bytes(8, "big") + b"\0\3" + b"\1"
-
-
-def test_a_request_of_the_old_kind_has_fixed_lengths() -> None:
-    request = EndTxnRequest("t1", 7, 3, True)
-    assert request.encode(0) == END_TXN_V0
-    assert EndTxnRequest.decode(END_TXN_V0, 0, 0) == (request, len(END_TXN_V0))
-
-
-def test_a_flexible_request_has_compact_lengths_and_tags() -> None:
-    assert EndTxnRequest("t1", 7, 3, True).encode(3) == b"\x03t1" + END_TXN_V0[4:] + b"\0"
 
 
 def test_a_field_that_a_version_lacks_takes_its_default() -> None:
@@ -60,28 +49,11 @@ def test_a_known_tag_of_the_wrong_size_is_malformed() -> None:
             TransactionLogValue.decode(head + b"\1\0" + bytes([size]) + bytes(9), 0, 1)
 
 
-def test_a_nullable_struct_is_there_or_not() -> None:
-    from fencepost.protocol.messages import DescribeTopicPartitionsRequest
-
-    cursor = DescribeTopicPartitionsRequest.Cursor("t", 4)
-    for request in (DescribeTopicPartitionsRequest(cursor=cursor), DescribeTopicPartitionsRequest(cursor=None)):
-        assert DescribeTopicPartitionsRequest.decode(request.encode(0), 0, 0)[0] == request
-
-
 @pytest.mark.parametrize("version", [0, 3])
 def test_a_null_where_none_may_be_is_malformed(version: int) -> None:
     null = b"\xff\xff" if version == 0 else b"\0"
     with pytest.raises(Malformed, match="transactional_id is null"):
         EndTxnRequest.decode(null + END_TXN_V0, 0, version)
-
-
-def test_a_null_array_differs_from_an_empty_one() -> None:
-    nothing: list[MetadataRequest.MetadataRequestTopic] = []
-    for topics in (None, nothing):
-        request = MetadataRequest(topics=topics)
-        assert MetadataRequest.decode(request.encode(1), 0, 1)[0].topics == topics
-    with pytest.raises(Malformed, match="topics is null"):
-        MetadataRequest.decode(b"\xff\xff\xff\xff", 0, 0)
 
 
 @pytest.mark.parametrize("version", [1, 4])

@@ -36,15 +36,6 @@ def files(path: Path) -> list[str]:
     return sorted(os.listdir(path / "orders-0"))
 
 
-def test_nothing_is_on_disk_before_the_first_append(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder)
-    assert not (tmp_path / "orders-0").exists()
-    put(log)
-    assert (tmp_path / "orders-0").is_dir()
-    folder.close()
-
-
 def test_a_batch_can_be_appended_from_memory_that_is_used_for_something_else_later(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     log = open_log(folder)
@@ -108,37 +99,6 @@ def test_a_new_leader_epoch_is_noted_with_its_first_offset(tmp_path: Path) -> No
     assert (tmp_path / "orders-0/leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 5\n"
 
 
-def test_a_segment_rolls_when_it_is_full(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder, LogConfig(segment_bytes=200))
-    batches = [put(log, 2) for _ in range(5)]
-    assert [name for name in files(tmp_path) if name.endswith(".log")] == [
-        "00000000000000000000.log",
-        "00000000000000000004.log",
-        "00000000000000000008.log",
-    ]
-    read = b""
-    for offset in (0, 4, 8):  # A read ends with its segment.
-        read += log.read(offset, 1 << 20, log.end_address)
-    assert read == b"".join(batches)
-    assert [log.address_of(offset) for offset in range(0, 11, 2)] == [sum(map(len, batches[:n])) for n in range(6)]
-    folder.close()
-
-
-def test_a_segment_rolls_when_its_first_batch_is_old(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder, LogConfig(segment_ms=1000))
-    for timestamp in (5000, 6000, 6001, 7001, 7002):
-        put(log, timestamp=timestamp)
-    assert [int(name[:20]) for name in files(tmp_path) if name.endswith(".log")] == [0, 2, 4]
-    folder.close()
-    log = open_log(folder := DataFolder(str(tmp_path)), LogConfig(segment_ms=1000))
-    put(log, timestamp=8002)
-    put(log, timestamp=8003)
-    assert [int(name[:20]) for name in files(tmp_path) if name.endswith(".log")] == [0, 2, 4, 6]
-    folder.close()
-
-
 def test_a_new_age_of_segments_counts_for_the_one_that_is_written_to(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     log = open_log(folder, LogConfig(segment_ms=100_000))
@@ -149,15 +109,6 @@ def test_a_new_age_of_segments_counts_for_the_one_that_is_written_to(tmp_path: P
     log.configure(LogConfig(segment_ms=100_000))
     put(log, timestamp=50_000)
     assert [int(name[:20]) for name in files(tmp_path) if name.endswith(".log")] == [0, 2]
-    folder.close()
-
-
-def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder, LogConfig(segment_bytes=100))
-    large = put(log, value=b"x" * 1000)
-    put(log)
-    assert log.read(0, 10, log.end_address) == large
     folder.close()
 
 
@@ -183,28 +134,6 @@ def test_every_read_is_whole_batches_from_the_right_one(tmp_path: Path, reopened
             # It stopped at the limit, or at the end of a segment.
             if following < 600 and f"{bases[following]:020d}.log" not in files(tmp_path):
                 assert len(data) + len(batches[following]) > max_bytes
-    folder.close()
-
-
-def test_consumers_read_on_where_they_stopped(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder, LogConfig(segment_bytes=100_000))
-    written = b"".join([put(log, 2, value=b"v" * 100) for _ in range(2000)])
-    folder.close()
-    log = open_log(folder := DataFolder(str(tmp_path)))
-    positions = dict.fromkeys((1, 3000, 50_000), 0)
-    read = dict.fromkeys(positions, b"")
-    while any(offset < log.end_offset for offset in positions.values()):
-        for max_bytes, offset in positions.items():
-            data = log.read(offset, max_bytes, log.end_address)
-            read[max_bytes] += data
-            pos = 0
-            while pos < len(data):
-                base_offset, length = struct.unpack_from(">qi", data, pos)
-                assert base_offset == positions[max_bytes]
-                positions[max_bytes] = base_offset + 2
-                pos += 12 + length
-    assert all(data == written for data in read.values())
     folder.close()
 
 

@@ -169,16 +169,6 @@ def test_the_loss_of_the_first_segment_is_noticed_after_a_clean_stop(tmp_path: P
     open_log(SurveyedFolder(str(tmp_path), boot=same_boot))
 
 
-def test_both_values_are_named(tmp_path: Path) -> None:
-    leave(tmp_path, "abandon")
-    logs(tmp_path)[-1].write_bytes(b"")
-    with pytest.raises(DataMissing) as refused:
-        SurveyedFolder(str(tmp_path), boot=other_boot)
-    end = RECORDS - 1 - (RECORDS - 1) % PER_SEGMENT
-    line = f"orders-0: the log ends at offset {end}; {POINT} says that the log reaches offset {RECORDS}"
-    assert line in refused.value.problem.splitlines()
-
-
 def test_the_hint_speaks_of_damage_only_if_there_is_some(tmp_path: Path) -> None:
     leave(tmp_path, "close")
     shutil.copytree(tmp_path, tmp_path / "copy")
@@ -190,15 +180,6 @@ def test_the_hint_speaks_of_damage_only_if_there_is_some(tmp_path: Path) -> None
     last.write_bytes(last.read_bytes()[:-1] + b"?" * 100)
     with pytest.raises(DataMissing, match="which keeps the records behind a damaged batch"):
         SurveyedFolder(str(tmp_path / "copy"), boot=same_boot)
-
-
-def test_one_file_is_not_several(tmp_path: Path) -> None:
-    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
-    put(open_log(folder))
-    folder.close()
-    cut_off(logs(tmp_path)[0], 1)
-    with pytest.raises(DataMissing, match=r"bytes in 1 \.log file; "):
-        SurveyedFolder(str(tmp_path), boot=same_boot)
 
 
 def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -455,18 +436,6 @@ def test_the_document_is_missed_by_the_note_of_a_small_log(tmp_path: Path) -> No
     assert content(tmp_path) == before, "a refused start changes nothing"
 
 
-@pytest.mark.parametrize("way", ["the machine has started again", "the folder is restored from a copy"])
-def test_after_another_boot_the_note_of_a_small_log_does_not_prove_a_document(way: str, tmp_path: Path) -> None:
-    begun(tmp_path)
-    shutil.rmtree(tmp_path / "orders-0")
-    unlink(tmp_path / "fencepost.metadata", tmp_path / "metadata-revision")
-    if way == "the folder is restored from a copy":
-        (tmp_path / "boot-id").write_text("restored")
-        SurveyedFolder(str(tmp_path), boot=same_boot)
-    else:
-        SurveyedFolder(str(tmp_path), boot=other_boot)
-
-
 def test_a_small_log_is_missed_after_a_second_kill_in_another_boot(tmp_path: Path) -> None:
     begun(tmp_path)
     folder = SurveyedFolder(str(tmp_path), boot=other_boot)
@@ -590,24 +559,7 @@ def test_a_kernel_without_a_boot_id_has_no_note(tmp_path: Path) -> None:
     SurveyedFolder(str(tmp_path), boot=lambda: None)
 
 
-def test_a_deleted_topic_leaves_nothing_to_miss(tmp_path: Path) -> None:
-    begun(tmp_path)
-    folder = SurveyedFolder(str(tmp_path), topic_id=OTHER_TOPIC_ID, boot=same_boot)
-    assert folder.open_log("orders", 0, OTHER_TOPIC_ID, SMALL).end_offset == 0
-    folder.abandon()
-    SurveyedFolder(str(tmp_path), topic_id=OTHER_TOPIC_ID, boot=same_boot)
-
-
 # --- no false alarm -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("end", BOOTS)
-def test_a_topic_without_records_has_nothing_to_miss(end: str, tmp_path: Path) -> None:
-    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
-    open_log(folder)
-    getattr(folder, "close" if end == "close" else "abandon")()
-    folder = SurveyedFolder(str(tmp_path), boot=BOOTS[end])
-    assert open_log(folder).end_offset == 0
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, b"\xff" * 10, encode_batch([(None, b"value")], 0)[:-1]])

@@ -193,30 +193,6 @@ def test_a_clean_stop_does_not_vouch_for_a_log_whose_index_could_not_be_written(
     folder.close()
 
 
-def test_the_marker_of_a_clean_stop_is_gone_while_the_broker_runs(tmp_path: Path) -> None:
-    DataFolder(str(tmp_path)).close()
-    assert (tmp_path / ".kafka_cleanshutdown").exists()
-    folder = DataFolder(str(tmp_path))
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    folder.abandon()
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-
-
-def test_a_killed_process_loses_nothing_that_it_appended(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder)
-    written = b"".join(put(log, 3, timestamp=n) for n in range(300))
-    folder.abandon()
-    lines: list[str] = []
-    folder = DataFolder(str(tmp_path), report=lines.append)
-    log = open_log(folder)
-    assert (log.end_offset, lines) == (900, [])
-    assert everything(log) == written
-    written += put(log)
-    assert everything(log) == written
-    folder.close()
-
-
 @pytest.mark.parametrize("cut", [1, 11, 40, 61, 70])
 @pytest.mark.parametrize("boot", ["the same", "another"])
 def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path: Path, cut: int, boot: str) -> None:
@@ -240,19 +216,6 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path: Path, cut: int, bo
     put(log)
     assert log.end_offset == 11
     folder.close()
-
-
-def test_garbage_after_the_last_batch_is_cut(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder)
-    whole = put(log)
-    folder.abandon()
-    for garbage in (bytes(1000), b"\xff" * 1000, whole, whole[:8] + os.urandom(500)):
-        (tmp_path / FIRST_LOG).write_bytes(whole + garbage)
-        folder = DataFolder(str(tmp_path))
-        assert open_log(folder).end_offset == 1
-        folder.abandon()
-        assert (tmp_path / FIRST_LOG).read_bytes() == whole
 
 
 def test_after_another_boot_everything_past_the_recovery_point_is_checked(tmp_path: Path) -> None:
@@ -471,22 +434,6 @@ def test_a_changed_index_of_aborted_transactions_is_made_again(
     lines.clear()
     DataFolder(str(tmp_path), report=lines.append).open_log("orders", 0, TOPIC_ID, SMALL)
     assert lines == []
-
-
-def test_kill_after_kill_nothing_is_said_of_indexes_that_are_in_order(tmp_path: Path) -> None:
-    """The first index entries of a new segment may stay in memory for long; its snapshot does not."""
-    folder = DataFolder(str(tmp_path))
-    log = open_log(folder)
-    while not log.wants_snapshot():
-        put(log)
-    log.save_snapshot(b"state")
-    lines: list[str] = []
-    for _ in range(3):
-        folder.abandon()
-        folder = DataFolder(str(tmp_path), report=lines.append)
-        put(open_log(folder))
-    assert lines == []
-    folder.close()
 
 
 def test_snapshots_and_aborted_transactions_past_a_cut_are_dropped(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt
-from fencepost.protocol.batch import Buffer, encode_batch, stamp
+from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
 from tests.unit.server.later import Later
@@ -418,50 +418,6 @@ def test_a_swap_that_fails_while_the_folder_is_closed_is_finished_by_the_next_st
     folder.close()
     folder = SurveyedFolder(str(tmp_path))
     assert offsets(open_log(folder)) == [1, 3, 7, *range(8, 14)]
-    folder.close()
-
-
-def test_a_topic_that_is_deleted_meanwhile_is_gone(tmp_path: Path) -> None:
-    later = Later()
-    folder = SurveyedFolder(str(tmp_path), defer=later)
-    log = filled(folder)
-    later.run()
-    told = keep(log, 0, 8, {1, 3, 7})
-    (work, done) = later.jobs.pop()
-    folder.delete_log("orders", 0)
-    work()
-    done(None)
-    assert told == [False]
-    folder.close()
-    assert not (tmp_path / "orders-0").exists()
-
-
-def test_a_disk_that_is_full_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    is_full = False
-
-    def pwrite(fd: int, data: Buffer, at: int) -> int:
-        if is_full:
-            raise OSError(28, "No space left on device")
-        return os.pwrite(fd, data, at)
-
-    folder = SurveyedFolder(str(tmp_path), pwrite=pwrite)
-    log = filled(folder)
-    is_full = True
-    assert keep(log, 0, 8, {1, 3, 7}) == [False]
-    is_full = False
-    assert offsets(log) == list(range(14))
-    assert not files(tmp_path, ".cleaned")
-    folder.close()
-
-
-def test_a_rewrite_that_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
-    folder = SurveyedFolder(str(tmp_path))
-    log = filled(folder)
-    before = sorted(os.listdir(tmp_path / "orders-0"))
-    rewrite = log.rewrite(0, 8)
-    rewrite.append(log.read(1, 1, log.end_address), 1, 1001)
-    rewrite.abandon()
-    assert sorted(os.listdir(tmp_path / "orders-0")) == before
     folder.close()
 
 

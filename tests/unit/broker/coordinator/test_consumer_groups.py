@@ -11,9 +11,7 @@ from fencepost.machines import pattern
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
-    CreatePartitionsRequest,
     CreateTopicsRequest,
-    DeleteTopicsRequest,
     HeartbeatRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
@@ -21,7 +19,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
     UpdateFeaturesRequest,
 )
-from tests.conformance.consumer_requests import ALL, FIRST, SECOND, SETTINGS, Place, Stage
+from tests.conformance.consumer_requests import ALL, SETTINGS, Place, Stage
 from tests.pure_broker import Pending, PureBroker
 
 HOUR_MS = 3_600_000
@@ -31,45 +29,6 @@ def stage_with(**settings: str) -> tuple[PureBroker, Stage]:
     given = {name.replace("_", "."): value for name, value in settings.items()}
     broker = PureBroker(SETTINGS | {"group.consumer.session.timeout.ms": "45000"} | given)
     return broker, Stage(broker)
-
-
-def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
-    broker, s = stage_with()
-    slow, other = s.member("g", "slow"), s.member("g", "other")
-    slow.beat()
-    other.beat()
-    slow.beat(owned=ALL)  # The answer takes two partitions away, and the member goes on reading them.
-    for _ in range(4):
-        broker.advance(1_000)
-        assert slow.beat(owned=ALL)[0] == 2
-    broker.advance(2_000)  # Its rebalance timeout is five seconds.
-    assert slow.beat() == "UNKNOWN_MEMBER_ID"
-    assert other.settle() == ALL
-
-
-def test_who_gives_up_in_time_stays() -> None:
-    broker, s = stage_with()
-    one, two = s.member("g", "one"), s.member("g", "two")
-    one.beat()
-    two.beat()
-    one.beat(owned=ALL)
-    broker.advance(4_000)
-    one.beat()
-    for _ in range(10):
-        broker.advance(4_000)
-        assert len(one.settle()) == len(two.settle()) == 2
-
-
-def test_a_silent_member_is_out_after_its_session() -> None:
-    broker, s = stage_with()
-    m = s.member("g", "m")
-    m.beat()
-    broker.advance(44_000)
-    assert m.beat() == (2, None)
-    broker.advance(44_000)
-    assert s.state("g") == "Stable"
-    broker.advance(2_000)
-    assert s.state("g") == "Empty"
 
 
 def test_a_static_member_keeps_its_place_only_as_long_as_a_session() -> None:
@@ -100,35 +59,6 @@ def test_an_instance_id_that_a_member_gave_up_can_be_used_by_another() -> None:
     m.beat(epoch=-1, instance_id="two")
     for name, instance_id in (("n", "one"), ("o", "two")):
         assert s.member("g", name, instance_id=instance_id).beat()[0] > 0
-
-
-def test_kill_9_in_the_middle_of_a_rebalance_loses_nothing() -> None:
-    broker, s = stage_with()
-    one, two = s.member("g", "one", server_assignor="range"), s.member("g", "two")
-    one.beat()
-    two.beat()
-    one.beat(owned=ALL)
-    before = s.describe("g")
-    broker.restart()
-    assert s.describe("g") == before
-    assert two.beat() == (3, None), "what the other holds is not handed out"
-    one.beat(owned=FIRST)
-    broker.restart()
-    assert two.settle() == SECOND
-    assert one.settle() == FIRST
-
-
-def test_after_a_restart_members_have_a_whole_session_to_show_up() -> None:
-    broker, s = stage_with()
-    m = s.member("g", "m")
-    m.beat()
-    broker.now_ms += HOUR_MS
-    broker.restart()
-    broker.advance(40_000)
-    assert m.beat() == (2, None)
-    broker.restart()
-    broker.advance(46_000)
-    assert s.state("g") == "Empty"
 
 
 def test_a_full_disk_refuses_and_changes_nothing() -> None:
@@ -189,18 +119,6 @@ def test_a_pattern_survives_a_restart_and_goes_with_its_last_member() -> None:
     assert broker.cluster.groups.shard_of("g", broker.now_ms).consumer["g"].regexes == {}
 
 
-def test_partitions_that_come_and_topics_that_go_are_noticed() -> None:
-    broker, s = stage_with()
-    m = s.member("g", "m")
-    m.beat()
-    grown = CreatePartitionsRequest.CreatePartitionsTopic("orders", 5, None)
-    broker.call(CreatePartitionsRequest([grown], 1000), 1)
-    assert m.beat() == (3, [*ALL, ("orders", 4)])
-    broker.call(DeleteTopicsRequest(topic_names=["orders"]), 5)
-    assert m.beat() == (3, [])
-    assert m.beat() == (4, None)
-
-
 def test_a_group_is_not_assigned_anew_more_often_than_the_setting_says() -> None:
     broker, s = stage_with(group_consumer_assignment_interval_ms="1000")
     one, two = s.member("g", "one"), s.member("g", "two")
@@ -234,16 +152,6 @@ def test_the_protocol_can_be_switched_off() -> None:
     broker.restart()
     assert s.member("g", "m").beat() == "UNSUPPORTED_VERSION"
     assert s.describe("g")[0] == "UNSUPPORTED_VERSION"
-
-
-def test_a_group_without_members_and_offsets_is_forgotten() -> None:
-    broker, s = stage_with()
-    m = s.member("g", "m")
-    m.beat()
-    m.beat(epoch=-1)
-    assert s.state("g") == "Empty"
-    broker.advance(700_000)
-    assert s.describe("g") == ("GROUP_ID_NOT_FOUND", "Group g not found.")
 
 
 def test_offsets_of_topics_that_no_member_subscribes_to_expire() -> None:
@@ -319,27 +227,6 @@ def test_a_classic_member_that_never_joins_again_is_fenced() -> None:
         broker.advance(2_500)
     assert s.beat("g", old) == "UNKNOWN_MEMBER_ID"
     assert m.settle() == ALL
-
-
-def test_a_group_on_its_way_survives_kill_9() -> None:
-    broker, s = stage_with()
-    old = classic_member(s)
-    m = s.member("g", "m", server_assignor="range")
-    m.beat()
-    broker.restart()
-    assert s.beat("g", old) == "REBALANCE_IN_PROGRESS"
-    again = s.join("g", old.member_id, ALL)
-    kept = s.sync("g", again)
-    assert len(kept) == 2
-    broker.restart()
-    third = s.join("g", old.member_id, kept)
-    assert s.sync("g", third) == kept
-    assert sorted([*m.settle(), *kept]) == ALL
-    m.beat(epoch=-1)  # And back: the group is classic again.
-    broker.restart()
-    assert s.describe("g") == ("GROUP_ID_NOT_FOUND", "Group g is not a consumer group.")
-    last = s.join("g", old.member_id, kept)
-    assert (errors.name_of(last.error_code), len(last.members)) == ("NONE", 1)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -458,15 +345,3 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions() -> None
     assert errors.name_of(back.error_code) == "NONE"
     assert s.describe("g")[0] == "GROUP_ID_NOT_FOUND"
     assert m.beat(instance_id="i") == "GROUP_ID_NOT_FOUND"
-
-
-def test_committed_offsets_stay_when_a_group_changes_its_protocol() -> None:
-    broker, s = stage_with()
-    assert s.commit("g") == "NONE"
-    m = s.member("g", "m")
-    m.beat()
-    m.beat(epoch=-1)
-    classic_member(s)
-    broker.restart()
-    stored = broker.cluster.groups.shard_of("g", broker.now_ms).offsets.committed("g")
-    assert [offset.offset for offset in stored.values()] == [7]

@@ -17,7 +17,6 @@ from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
-    DeleteTopicsRequest,
     EndTxnRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
@@ -137,85 +136,6 @@ def test_a_transaction_is_finished_whatever_point_the_process_dies_at(point: str
     assert broker.committed_offset() == (0, 5 if commit else -1)
 
 
-def test_a_full_disk_refuses_the_decision_and_the_client_may_ask_again() -> None:
-    broker = Scene()
-    broker.produce(0)
-    broker.storage.full = True
-    assert broker.end().response.error_code == errors.NOT_COORDINATOR
-    assert broker.state() is TxnState.ONGOING
-    broker.storage.full = False
-    assert broker.end().response.error_code == 0
-    assert broker.state() is TxnState.COMPLETE_COMMIT
-
-
-def test_a_disk_that_fills_up_after_the_decision_delays_the_answer_and_nothing_else() -> None:
-    def fill(point: str) -> None:
-        broker.storage.full = True
-
-    broker = Scene()
-    broker.produce(0)
-    broker.produce(1)
-    broker.cluster.crash_at = lambda point: fill(point) if point == "txn.marker.after" else None
-    waiting = broker.end()
-    assert not waiting.connection.is_answered
-    assert broker.state() is TxnState.PREPARE_COMMIT
-    broker.advance(1000)
-    assert not waiting.connection.is_answered
-    broker.storage.full = False
-    broker.cluster.crash_at = None
-    broker.advance(1000)
-    assert waiting.response.error_code == 0
-    assert broker.state() is TxnState.COMPLETE_COMMIT
-    assert broker.is_stable()
-
-
-def test_a_full_disk_gives_no_producer_ids_and_forgets_nothing() -> None:
-    broker = Scene()
-    broker.storage.full = True
-    assert broker.call(InitProducerIdRequest("t2", 60_000), 5).error_code == errors.NOT_COORDINATOR
-    for _ in range(1100):  # Until a new block of ids has to be claimed.
-        reply = broker.call(InitProducerIdRequest(None, 60_000), 5)
-        if reply.error_code:
-            break
-    assert reply.error_code == errors.COORDINATOR_LOAD_IN_PROGRESS
-    broker.storage.full = False
-    assert broker.call(InitProducerIdRequest(None, 60_000), 5).error_code == 0
-
-
-def test_producer_ids_never_repeat_across_kills() -> None:
-    broker = Scene()
-    seen = {broker.producer_id}
-    for _ in range(5):
-        for _ in range(300):
-            producer_id = broker.call(InitProducerIdRequest(None, 60_000), 5).producer_id
-            assert producer_id not in seen
-            seen.add(producer_id)
-        broker.restart()
-
-
-def test_a_topic_deleted_in_the_middle_of_a_transaction_does_not_stop_it() -> None:
-    broker = Scene()
-    broker.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("gone", 1, 1)], 1000), 5)
-    broker.produce(0)
-    kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    broker.call(AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("gone", [0])]), 3)
-    broker.call(DeleteTopicsRequest(topic_names=["gone"]), 5)
-    assert broker.end().response.error_code == 0
-    assert broker.state() is TxnState.COMPLETE_COMMIT
-    assert broker.is_stable()
-
-
-def test_data_whose_coordinator_lost_its_record_is_aborted_at_the_next_start() -> None:
-    """A power loss may keep the data and lose what announced it."""
-    broker = Scene()
-    broker.produce(0, "kept")
-    broker.commit_offset(5)
-    broker.restart(without_log(broker, "__transaction_state"))
-    assert broker.is_stable()
-    assert broker.committed_offset() == (0, -1)
-    assert any("coordinator does not know" in line for line in broker.notices)
-
-
 def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets_it() -> None:
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
@@ -234,42 +154,6 @@ def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets
     assert broker.end().response.error_code == errors.NONE
     (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
     assert (aborted.first_offset, aborted.last_offset) == (0, 1)
-
-
-def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_part() -> None:
-    broker = Scene({"fencepost.recovery.ongoing": "keep"})
-    broker.produce(0, "gone")
-    lost, kept = after_power_loss(broker.storage), after_kill(broker.storage)
-    for where in kept._logs:
-        if where[0] == "__transaction_state":
-            lost._logs[where] = kept._logs[where]
-    broker.restart(lost)
-    assert broker.state() is TxnState.EMPTY
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    assert broker.is_stable()
-
-
-def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_one_before() -> None:
-    """TV1: both have the same epoch, and nothing is left of the second but the client that asks for it."""
-    broker = Scene({"fencepost.flush.on.commit": "true"})
-    commit = broker.commit_and_begin_again_with_tv1()
-    broker.restart(after_power_loss(broker.storage))
-    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
-
-
-def test_a_client_whose_commit_was_decided_before_the_power_went_must_not_take_it_for_aborted() -> None:
-    """Clients abort and write again after INVALID_PRODUCER_ID_MAPPING. PRODUCER_FENCED is fatal, also after a start
-    and for a client that asks after its successor has registered."""
-    broker = Scene({"fencepost.flush.on.commit": "true"})
-    broker.produce(0)
-    assert broker.end().response.error_code == errors.NONE  # This reply does not arrive.
-    broker.restart(after_power_loss(broker.storage))
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    broker.restart(after_kill(broker.storage))
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    broker.init()
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    assert broker.is_stable()
 
 
 def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_the_power() -> None:
@@ -336,45 +220,6 @@ def test_no_producer_id_and_epoch_is_given_out_twice_when_the_records_of_some_ep
     assert not {producer_id for producer_id, _ in given} & {producer_id for producer_id, _ in after}
 
 
-def test_an_old_producer_cannot_commit_after_the_record_of_its_epoch_was_lost() -> None:
-    broker = Scene()
-    first = after_kill(broker.storage)
-    old = broker.init()
-    broker.restart(lose_the_end_of_the_state_log(broker, first))
-    broker.producer_id, broker.epoch = broker.init()
-    assert broker.produce(0, "new") == errors.NONE
-    new, (broker.producer_id, broker.epoch) = (broker.producer_id, broker.epoch), old
-    assert broker.produce(1, "old") == errors.INVALID_PRODUCER_EPOCH
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    again = InitProducerIdRequest("t1", 60_000, *old)
-    assert broker.call(again, 5).error_code == errors.PRODUCER_FENCED
-    broker.producer_id, broker.epoch = new
-    assert broker.end().response.error_code == errors.NONE
-
-
-@pytest.mark.parametrize("reply", ["complete", "prepare"])
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_a_power_loss_aborts_what_was_open_under_the_old_producer_id(version: str, reply: str) -> None:
-    broker = Scene({"transaction.version": version, "fencepost.endtxn.reply": reply})
-    if version == "1":
-        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
-        broker.call(add, 3)
-    assert broker.produce(0, "open") == errors.NONE
-    storage = after_kill(broker.storage)
-    storage.may_have_lost_appends = True
-    broker.restart(storage)
-    broker.advance(1_000)
-    assert broker.is_stable()
-    (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
-    assert (aborted.producer_id, aborted.first_offset) == (broker.producer_id, 0)
-    txn = broker.cluster.txns.find("t1")
-    assert txn is not None
-    assert (txn.state, txn.producer_epoch) == (TxnState.EMPTY, 0)
-    assert txn.producer_id != broker.producer_id
-    assert not storage.may_have_lost_appends
-
-
 def test_readers_learn_where_a_log_ended_at_a_power_loss() -> None:
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
@@ -413,36 +258,6 @@ def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> N
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
     broker.restart(after_kill(broker.storage))
     assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1), "the epoch is in the document"
-
-
-def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_its_id() -> None:
-    """Version 2: the end of the transaction before is lost, and so its markers are written once more; they belong to
-    an epoch in which the partition has seen more."""
-    broker = Scene({"fencepost.flush.on.commit": "true"})
-    broker.produce(0, "first")
-    broker.epoch = broker.end().response.producer_epoch
-    broker.produce(0, "kept")
-    broker.produce(1, "lost")
-    storage, whole = after_power_loss(broker.storage), after_kill(broker.storage)
-    storage._logs["orders", 0] = whole._logs["orders", 0]
-    broker.restart(storage)
-    assert broker.is_stable()
-    assert broker.state() is TxnState.EMPTY
-    broker.producer_id, broker.epoch = broker.init()
-    broker.produce(0, "second")
-    broker.end()
-    (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
-    assert (aborted.first_offset, aborted.last_offset) == (2, 3)
-
-
-def without_log(broker: PureBroker, topic: str) -> Any:
-    """What is left when the power loss took all of one topic."""
-    storage = after_kill(broker.storage)
-    for (name, index), (topic_id, _) in list(storage._logs.items()):
-        if name == topic:
-            del storage._logs[name, index]
-            storage.open_log(name, index, topic_id, None)  # type: ignore[arg-type]
-    return storage
 
 
 def test_an_outsiders_marker_with_a_high_coordinator_epoch_does_not_hold_the_lso_for_ever() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fencepost.machines.group.classic.group import ClassicGroup, GroupState, Member
-from fencepost.machines.group.classic.requests import GroupChange
 from fencepost.machines.group.decision import LogRecord
-from fencepost.machines.group.deletion import OffsetDeletion, clean_up, delete_group, delete_offsets, delete_topics
+from fencepost.machines.group.deletion import OffsetDeletion, clean_up, delete_group, delete_offsets
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
-from fencepost.machines.group.shard import describe_classic
 from fencepost.protocol import errors
-from tests.group_shard import GroupsInMemory, decided, groups_with, record, stable_group, value
+from tests.group_shard import GroupsInMemory, decided, groups_with, stable_group, value
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS
@@ -50,13 +48,6 @@ def test_offsets_of_a_group_that_became_empty_are_kept_from_then_on() -> None:
     assert expired(groups, 17 * DAY_MS) == ["a", "g"]
 
 
-def test_a_stable_group_loses_only_offsets_of_topics_it_no_longer_reads() -> None:
-    groups = groups_with(stable_group("read"))
-    committed_at(groups, "read", 0)
-    committed_at(groups, "left", 0)
-    assert expired(groups, WEEK_MS) == ["left"]
-
-
 @pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
 def test_nothing_expires_during_a_rebalance(state: GroupState) -> None:
     groups = groups_with(stable_group("read", state=state))
@@ -71,40 +62,6 @@ def test_an_offset_with_its_own_retention_expires_by_that() -> None:
     assert expired(groups, 100) == ["short", "g"]
 
 
-def test_a_pending_offset_keeps_both_the_old_one_and_the_group() -> None:
-    groups = groups_with()
-    committed_at(groups, "t", 0)
-    groups.write([record(20)], 1)
-    assert expired(groups, 10 * WEEK_MS) == []
-    groups.write([record(None)])
-    groups.write([record(21, topic="other")], 1)
-    assert expired(groups, 10 * WEEK_MS) == [], "only a pending offset is left, but it may yet count"
-    groups.write_marker(1, commit=False)
-    assert expired(groups, 10 * WEEK_MS) == ["g"]
-
-
-def test_a_group_with_a_pending_member_is_not_cleaned_up() -> None:
-    group = ClassicGroup("g")
-    group.pending_members.add("m")
-    assert expired(groups_with(group), WEEK_MS) == []
-
-
-def test_deleting_a_topic_drops_its_offsets_in_every_group_pending_or_not() -> None:
-    groups = groups_with()
-    groups.write([record(1, "t", group_id="a")])
-    groups.write([record(1, "t", group_id="b")], 7)
-    groups.write([record(1, "kept", group_id="b")], 7)
-    records = decided(delete_topics(groups.shard, {"t"}))
-    assert sorted((r.group_id, r.topic) for r in records if isinstance(r, OffsetRecord)) == [
-        ("a", "t"),
-        ("b", "t"),
-    ]
-    groups.run(delete_topics(groups.shard, {"t"}))
-    groups.write_marker(7, commit=True)
-    assert groups.shard.offsets.committed("a") == {}
-    assert list(groups.shard.offsets.committed("b")) == [("kept", 0)]
-
-
 def test_a_group_with_members_is_not_deleted() -> None:
     for groups, error in (
         (groups_with(stable_group("t")), errors.NON_EMPTY_GROUP),
@@ -112,17 +69,6 @@ def test_a_group_with_members_is_not_deleted() -> None:
     ):
         assert groups.run(delete_group(groups.shard, "g")) == error
         assert groups.records == []
-
-
-def test_a_deleted_group_takes_its_offsets_with_it() -> None:
-    groups = groups_with()
-    groups.write([record(1)])
-    groups.write([record(2, partition=1)], 7)
-    tombstones = (record(None), record(None, partition=1), GroupChange("g", None))
-    assert decided(delete_group(groups.shard, "g")) == tombstones
-    assert groups.run(delete_group(groups.shard, "g")) == errors.NONE
-    assert groups.shard.offsets == Offsets()
-    assert describe_classic(groups.shard, "g") is None
 
 
 def test_offsets_of_a_topic_that_is_being_read_are_not_deleted() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
-from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, LogConfig
 from fencepost.machines.log.memory import SNAPSHOT_BATCHES, MemoryLog, MemoryStorage
 from fencepost.protocol.batch import encode_batch, encode_marker, stamp
 from tests.memory_storage import after_kill, after_power_loss
@@ -19,38 +17,6 @@ def put(log: MemoryLog, records: int = 1, timestamp: int = 0) -> bytes:
     batch = stamp(encode_batch([(None, b"value")] * records, timestamp), base_offset, 0)
     log.append(batch, base_offset, base_offset + records - 1, timestamp)
     return batch
-
-
-def test_a_read_begins_with_the_batch_that_contains_the_offset() -> None:
-    log = MemoryLog()
-    _, second, third = put(log, 3), put(log, 3), put(log, 3)
-    assert log.read(4, 1 << 20, log.end_address) == second + third
-    assert log.read(6, 1 << 20, log.end_address) == third
-    assert log.read(9, 1 << 20, log.end_address) == b""
-
-
-def test_a_read_stops_at_max_bytes_but_gives_the_first_batch_whole() -> None:
-    log = MemoryLog()
-    first, second, _ = put(log), put(log), put(log)
-    assert log.read(0, 1, log.end_address) == first
-    assert log.read(0, len(first), log.end_address) == first
-    assert log.read(0, len(first + second) - 1, log.end_address) == first
-    assert log.read(0, len(first + second), log.end_address) == first + second
-
-
-def test_a_read_stops_at_the_end_address() -> None:
-    log = MemoryLog()
-    first, _ = put(log), put(log)
-    assert log.read(0, 1 << 20, log.address_of(1)) == first
-    assert log.read(1, 1 << 20, log.address_of(1)) == b""
-
-
-def test_the_address_of_the_end_offset_is_the_end_address() -> None:
-    log = MemoryLog()
-    assert log.address_of(0) == log.end_address == 0
-    batch = put(log, 5)
-    assert log.address_of(4) == 0
-    assert log.address_of(5) == log.end_address == len(batch)
 
 
 def test_a_scan_gives_headers_and_whole_control_batches() -> None:
@@ -83,21 +49,6 @@ def test_aborted_transactions_are_found_by_the_range_that_was_read() -> None:
     assert log.aborted(11, 100) == [second]
     assert log.aborted(0, 5) == [first]
     assert log.aborted(21, 100) == []
-
-
-def test_a_full_storage_refuses_and_changes_nothing() -> None:
-    storage = MemoryStorage()
-    log = storage.open_log("orders", 0, TOPIC_ID, LogConfig())
-    assert isinstance(log, MemoryLog)
-    storage.full = True
-    with pytest.raises(StorageFailed):
-        put(log)
-    with pytest.raises(StorageFailed):
-        storage.save_metadata(b"{}")
-    assert (log.end_offset, log.end_address, storage.load_metadata()) == (0, 0, None)
-    storage.full = False
-    put(log)
-    assert log.end_offset == 1
 
 
 def test_a_snapshot_is_wanted_after_many_batches() -> None:

@@ -84,29 +84,6 @@ def headers(partition: Partition) -> Sequence[tuple[int, int, int]]:
     return [(header.base_offset, header.last_offset, header.record_count) for header, _ in iter_batches(data)]
 
 
-def test_of_every_key_the_last_record_stays_with_its_offset() -> None:
-    partition = new_partition()
-    write(partition, (b"a", b"1"), (b"b", b"1"))
-    write(partition, (b"a", b"2"))
-    write(partition, (b"c", b"1"))
-    clean(partition)
-    assert stored(partition) == [(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"1")]
-    assert partition.log.end_offset == 4
-    assert partition.log.clean_offset == 4
-
-
-def test_a_record_keeps_timestamp_headers_and_compression() -> None:
-    partition = new_partition()
-    kept = Record(1, NOW - 7, b"b", b"1", (("trace", b"x"), ("none", None)))
-    records = [Record(0, NOW, b"a", b"1"), kept, Record(2, NOW - 9, b"a", b"2")]
-    partition.append(encode_records(records, codec=2), NOW)
-    write(partition, (b"a", b"3"))
-    clean(partition)
-    header, batch = next(iter_batches(partition.log.read(0, 1 << 20, partition.log.end_address)))
-    assert list(iter_records(batch)) == [kept]
-    assert (header.codec, header.base_offset, header.last_offset, header.max_timestamp) == (2, 0, 2, NOW - 7)
-
-
 def test_a_batch_that_loses_nothing_stays_byte_for_byte() -> None:
     partition = new_partition()
     write(partition, (b"a", b"1"), (b"b", b"1"), codec=4)
@@ -123,15 +100,6 @@ def test_a_record_without_a_key_goes() -> None:
     write(partition, (b"b", b"1"))
     clean(partition)
     assert stored(partition) == [(1, b"a", b"1"), (2, b"b", b"1")]
-
-
-def test_long_keys_are_distinguished() -> None:
-    partition = new_partition()
-    long, other = b"k" * 200, b"k" * 199 + b"l"
-    write(partition, (long, b"1"), (other, b"1"))
-    write(partition, (long, b"2"))
-    clean(partition)
-    assert stored(partition) == [(1, other, b"1"), (2, long, b"2")]
 
 
 def test_the_active_segment_and_the_open_transactions_are_left_alone() -> None:
@@ -217,20 +185,6 @@ def test_without_readers_a_marker_is_removed_with_its_data() -> None:
     assert markers(partition) == [(9, True)]
 
 
-def test_an_abort_leaves_no_trace_in_the_index_once_its_data_is_gone() -> None:
-    partition = new_partition()
-    write_txn(partition, 7, (b"a", b"1"))
-    end(partition, 7, False)
-    write_txn(partition, 7, (b"b", b"1"), sequence=1)
-    end(partition, 7, False)
-    write(partition, (b"c", b"1"))
-    assert len(partition.log.aborted(0, 5)) == 2
-    clean(partition)
-    # A batch of the second one is kept without records: it has its producer's last sequence.
-    assert [entry.last_offset for entry in partition.log.aborted(0, 5)] == [3]
-    assert headers(partition) == [(1, 1, 1), (2, 2, 0), (3, 3, 1), (4, 4, 1)]
-
-
 def test_the_last_batch_of_a_living_producer_stays_without_its_records() -> None:
     partition = new_partition()
     write_txn(partition, 7, (b"a", b"1"), (b"b", b"1"))
@@ -274,25 +228,6 @@ def test_the_end_of_a_segment_stays_known_when_its_records_go() -> None:
     clean(partition, policy=Policy(segment_bytes=150))
     assert [segment.base_offset for segment in partition.log.segments()] == [0, 2, 4]
     assert headers(partition) == [(0, 1, 0), (2, 3, 2)]
-
-
-def test_small_segments_become_one() -> None:
-    partition = new_partition()
-    for number in range(6):
-        write(partition, (b"%d" % number, b"1"))
-        partition.log.roll()
-    clean(partition)
-    assert [segment.base_offset for segment in partition.log.segments()] == [0, 6]
-    assert len(stored(partition)) == 6
-
-
-def test_a_clean_log_is_not_written_again() -> None:
-    partition = new_partition()
-    write(partition, (b"a", b"1"))
-    clean(partition)
-    before = partition.log.segments()
-    assert clean(partition).dirty_bytes == 0
-    assert [s.size for s in partition.log.segments()] == [s.size for s in before]
 
 
 def test_with_room_for_few_keys_several_rounds_get_there() -> None:

@@ -19,18 +19,14 @@ from fencepost.machines.partition.producers import (
 from fencepost.machines.partition.recovery import recover
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
-    MAX_PRODUCER_EPOCH,
-    MAX_SEQUENCE,
     Corrupt,
-    Part,
     assemble,
     decode_header,
     encode_batch,
     encode_record,
 )
-from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
-from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
-from tests.memory_storage import copy_log
+from fencepost.protocol.records import Record, encode_records
+from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
 NOW = 1_700_000_000_000
 PID = 1000
@@ -73,30 +69,7 @@ def end(
     return partition.write_marker(pid, epoch, commit, coord, NOW, version)
 
 
-def values_in(records: Part) -> list[bytes | None]:
-    return [r.value for h, b in iter_batches(records) if not h.is_control for r in iter_records(b)]
-
-
 # Offsets.
-
-
-def test_batches_get_offsets_one_after_another() -> None:
-    p = new_partition()
-    assert p.append(batch(b"a", b"b"), NOW)[:4] == (errors.NONE, 0, -1, 0)
-    assert p.append(batch(b"c"), NOW).base_offset == 2
-    assert p.append_internal(batch(b"d", b"e")) == 3
-    assert p.high_watermark == p.last_stable_offset == 5
-    assert values_in(p.fetch(0, 1 << 20).records) == [b"a", b"b", b"c", b"d", b"e"]
-
-
-def test_stored_batches_carry_their_offset_and_the_leader_epoch() -> None:
-    p = Partition(MemoryLog(), "orders", 0, leader_epoch=7)
-    for _ in range(2):
-        p.append(batch(b"a", b"b"), NOW)
-    assert [(h.base_offset, h.leader_epoch) for h, _ in iter_batches(p.fetch(0, 1 << 20).records)] == [
-        (0, 7),
-        (2, 7),
-    ]
 
 
 def test_a_scrap_behind_the_batch_is_not_stored() -> None:
@@ -147,79 +120,6 @@ def test_a_batch_whose_header_alone_has_a_wrong_timestamp_is_refused() -> None:
     assert refused.record_errors == ()
 
 
-def test_a_bad_batch_changes_nothing() -> None:
-    p = new_partition()
-    refused = p.append(b"nonsense", NOW)
-    assert (refused.error, refused.base_offset) == (errors.INVALID_RECORD, -1)
-    assert p.high_watermark == 0
-
-
-# Order.
-
-
-def test_a_batch_that_comes_twice_is_stored_once() -> None:
-    p = new_partition()
-    for seq in (0, 2, 4, 6, 8):
-        assert idempotent(p, seq, 2).base_offset == seq
-    for seq in (0, 2, 4, 6, 8):
-        again = idempotent(p, seq, 2)
-        assert (again.error, again.base_offset, again.duplicate) == (errors.NONE, seq, True)
-    assert p.high_watermark == 10
-
-
-def test_only_the_last_five_batches_are_remembered() -> None:
-    p = new_partition()
-    for seq in range(6):
-        idempotent(p, seq)
-    assert idempotent(p, 0).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert idempotent(p, 1).duplicate
-
-
-@pytest.mark.parametrize(("seq", "count"), [(3, 1), (1, 1), (0, 1), (1, 2), (0, 3)])
-def test_a_gap_or_an_overlap_is_out_of_order(seq: int, count: int) -> None:
-    p = new_partition()
-    idempotent(p, 0, 2)
-    refused = idempotent(p, seq, count)
-    assert refused.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused.message == f"producer {PID} with epoch 0 sent sequence {seq}, the last one is 1"
-
-
-def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
-    p = new_partition()
-    assert idempotent(p, 41, 2).error == errors.NONE
-    assert idempotent(p, 43).error == errors.NONE
-
-
-def test_sequences_wrap_around_inside_a_batch() -> None:
-    p = new_partition()
-    assert idempotent(p, MAX_SEQUENCE - 1, 4).base_offset == 0
-    assert idempotent(p, MAX_SEQUENCE - 1, 4).duplicate
-    assert idempotent(p, 3).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert idempotent(p, 2).base_offset == 4
-
-
-def test_sequences_wrap_around_between_batches() -> None:
-    p = new_partition()
-    assert idempotent(p, MAX_SEQUENCE).base_offset == 0
-    assert idempotent(p, 0).base_offset == 1
-
-
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
-    p = new_partition()
-    idempotent(p, 0, epoch=3)
-    assert idempotent(p, 1, epoch=2).error == errors.INVALID_PRODUCER_EPOCH
-    assert idempotent(p, 1, epoch=4).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert idempotent(p, 0, epoch=4).error == errors.NONE
-    assert p.epoch_of(PID) == 4
-
-
-def test_the_same_sequences_in_a_newer_epoch_are_no_duplicate() -> None:
-    p = new_partition()
-    idempotent(p, 0, epoch=3)
-    again = idempotent(p, 0, epoch=4)
-    assert (again.base_offset, again.duplicate) == (1, False)
-
-
 # Transactions.
 
 
@@ -244,14 +144,6 @@ def test_an_open_transaction_needs_no_further_verification() -> None:
     assert late.error == errors.INVALID_TXN_STATE
 
 
-def test_a_stale_epoch_is_fenced_before_verification() -> None:
-    p = new_partition()
-    send(p, 0, epoch=2)
-    stale = batch(b"b", pid=PID, epoch=1, seq=0, txn=True)
-    assert p.append(stale, NOW).error == errors.INVALID_PRODUCER_EPOCH
-    assert p.append(stale, NOW, verified=True).error == errors.INVALID_PRODUCER_EPOCH
-
-
 def test_a_duplicate_is_answered_even_after_its_transaction_ended() -> None:
     p = new_partition()
     send(p, 0, 2)
@@ -273,142 +165,7 @@ def test_the_sequences_of_an_earlier_transaction_are_no_duplicate_in_the_next_on
     assert (of_this_one.error, of_this_one.duplicate) == (errors.NONE, True)
 
 
-def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
-    p = new_partition()
-    send(p, 0)
-    assert idempotent(p, 1).error == errors.INVALID_TXN_STATE
-    end(p, True)
-    assert idempotent(p, 1).error == errors.NONE
-
-
-def test_with_version_2_an_unknown_producer_begins_at_zero() -> None:
-    p = new_partition()
-    assert send(p, 5, version=TV2).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(p, 0, version=TV2).error == errors.NONE
-
-
-def test_with_version_1_sequences_run_on_through_transactions() -> None:
-    p = new_partition()
-    send(p, 0, 3)
-    end(p, True)
-    assert send(p, 0).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(p, 3).error == errors.NONE
-
-
-def test_with_version_2_every_transaction_begins_at_zero() -> None:
-    p = new_partition()
-    send(p, 0, 3, version=TV2)
-    assert end(p, True, epoch=1, version=TV2) == errors.NONE
-    assert send(p, 3, epoch=1, version=TV2).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(p, 0, epoch=1, version=TV2).error == errors.NONE
-
-
-def test_the_last_stable_offset_stands_before_the_oldest_open_transaction() -> None:
-    p = new_partition()
-    p.append(batch(b"a"), NOW)
-    send(p, 0, pid=1)
-    send(p, 0, pid=2)
-    p.append(batch(b"b"), NOW)
-    assert (p.last_stable_offset, p.high_watermark) == (1, 4)
-    end(p, True, pid=2)
-    assert p.last_stable_offset == 1
-    end(p, True, pid=1)
-    assert p.last_stable_offset == p.high_watermark == 6
-
-
-def test_a_second_transaction_of_a_producer_counts_from_its_own_first_batch() -> None:
-    p = new_partition()
-    send(p, 0, pid=1)
-    send(p, 0, pid=2)
-    end(p, True, pid=1)
-    send(p, 1, pid=1)
-    end(p, True, pid=2)
-    assert p.last_stable_offset == 3
-
-
-# Markers.
-
-
-def test_a_stale_marker_is_fenced() -> None:
-    p = new_partition()
-    send(p, 0, epoch=3)
-    assert end(p, True, epoch=2) == errors.INVALID_PRODUCER_EPOCH
-    assert end(p, True, epoch=2, version=TV2) == errors.INVALID_PRODUCER_EPOCH
-    assert end(p, True, epoch=3, version=TV2) == errors.INVALID_PRODUCER_EPOCH
-    assert p.has_open_txn(PID, 3)
-    assert p.high_watermark == 1
-
-
-def test_with_version_2_a_late_marker_cannot_end_the_next_transaction() -> None:
-    p = new_partition()
-    send(p, 0, epoch=0, version=TV2)
-    assert end(p, True, epoch=1, version=TV2) == errors.NONE
-    assert end(p, True, epoch=1, version=TV2) == errors.NONE  # The same marker again: no transaction is open.
-    send(p, 0, epoch=1, version=TV2)
-    assert end(p, True, epoch=1, version=TV2) == errors.INVALID_PRODUCER_EPOCH
-
-
-def test_a_marker_of_the_last_epoch_is_taken() -> None:
-    p = new_partition()
-    send(p, 0, epoch=MAX_PRODUCER_EPOCH)
-    assert end(p, False, epoch=MAX_PRODUCER_EPOCH, version=TV2) == errors.NONE
-
-
-def test_an_old_coordinator_is_fenced() -> None:
-    p = new_partition()
-    assert end(p, True, coord=5) == errors.NONE
-    send(p, 0)
-    assert end(p, True, coord=4) == errors.TRANSACTION_COORDINATOR_FENCED
-    assert end(p, True, coord=5) == errors.NONE
-
-
-def test_a_marker_without_a_transaction_is_written_and_fences() -> None:
-    p = new_partition()
-    assert end(p, False, epoch=4) == errors.NONE
-    assert p.high_watermark == p.last_stable_offset == 1
-    assert p.log.aborted(0, 10) == []
-    assert send(p, 0, epoch=3).error == errors.INVALID_PRODUCER_EPOCH
-
-
 # Reading.
-
-
-def test_a_reader_of_committed_data_stops_at_the_last_stable_offset() -> None:
-    p = new_partition()
-    p.append(batch(b"a"), NOW)
-    send(p, 0)
-    p.append(batch(b"b"), NOW)
-    committed = p.fetch(0, 1 << 20, read_committed=True)
-    assert values_in(committed.records) == [b"a"]
-    assert committed[2:] == (3, 1, 0, [])
-    everything = p.fetch(0, 1 << 20)
-    assert values_in(everything.records) == [b"a", b"1000-0", b"b"]
-    assert everything[2:] == (3, 1, 0, None)
-    assert p.fetch(1, 1 << 20, read_committed=True).records == b""
-
-
-def test_an_aborted_transaction_is_named_to_readers_of_committed_data() -> None:
-    p = new_partition()
-    send(p, 0, pid=1)
-    send(p, 0, pid=2)
-    end(p, False, pid=1)
-    end(p, False, pid=2)
-    assert p.fetch(0, 1 << 20, read_committed=True).aborted == [(1, 0), (2, 1)]
-    assert p.fetch(0, 1 << 20).aborted is None
-    # What ended before the offset is left out; so is what begins after the last batch that is returned.
-    assert p.fetch(3, 1 << 20, read_committed=True).aborted == [(2, 1)]
-    assert p.fetch(0, 1, read_committed=True).aborted == [(1, 0)]
-    assert p.fetch(4, 1 << 20, read_committed=True).aborted == []
-    assert p.log.aborted(0, 10) == [AbortedTxn(1, 0, 2, 1), AbortedTxn(2, 1, 3, 4)]
-
-
-def test_an_offset_outside_the_log_is_out_of_range() -> None:
-    p = new_partition()
-    p.append(batch(b"a"), NOW)
-    for offset in (-1, 2):
-        assert p.fetch(offset, 1 << 20) == (errors.OFFSET_OUT_OF_RANGE, b"", 1, 1, 0, None)
-        assert p.fetch(offset, 1 << 20, read_committed=True).error == errors.OFFSET_OUT_OF_RANGE
-    assert p.fetch(1, 1 << 20).error == errors.NONE
 
 
 def test_offsets_are_found_by_time() -> None:
@@ -484,14 +241,6 @@ def test_a_coordinator_writes_for_a_producer_without_sequences() -> None:
 # Describing and forgetting producers.
 
 
-def test_producers_are_described() -> None:
-    p = new_partition()
-    idempotent(p, 0, 3, pid=1)
-    send(p, 0, pid=2, epoch=4)
-    end(p, True, pid=3, epoch=5, coord=6)
-    assert p.describe_producers() == [(1, 0, 2, NOW, -1, -1), (2, 4, 0, NOW, -1, 3), (3, 5, -1, NOW, 6, -1)]
-
-
 def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
     p = new_partition()
     idempotent(p, 0, pid=1)
@@ -553,24 +302,6 @@ def recovered(p: Partition) -> Partition:
     return recover(p.log, p.topic, p.index)
 
 
-def test_replay_rebuilds_producers_transactions_and_the_aborted_index() -> None:
-    storage = MemoryStorage()
-    p = new_partition(storage)
-    assert isinstance(p.log, MemoryLog)
-    idempotent(p, 7, 2, pid=1)
-    send(p, 0, pid=2)
-    send(p, 0, pid=3)
-    end(p, False, pid=2)
-    p.append(batch(b"a"), NOW)
-    log = copy_log(p.log, storage, p.log.end_offset)
-    assert log.aborted(0, 100) == []  # Nothing vouches for the index after kill -9.
-    q = recover(log, "orders", 0)
-    assert q.producers.by_id == p.producers.by_id
-    assert q.producers.open_txns == p.producers.open_txns
-    assert (q.last_stable_offset, q.stable_address) == (p.last_stable_offset, p.stable_address)
-    assert log.aborted(0, 100) == p.log.aborted(0, 100) == [AbortedTxn(2, 2, 4, 3)]
-
-
 def test_an_entry_that_the_index_has_is_not_added_twice() -> None:
     p = new_partition()
     send(p, 0)
@@ -591,34 +322,11 @@ def test_an_entry_that_the_index_lost_is_added_again() -> None:
     assert p.log.aborted(0, 100)[1:] == [lost]
 
 
-def test_a_snapshot_and_what_came_after_it_rebuild_the_state() -> None:
-    p = new_partition()
-    send(p, 0, 2, pid=1)
-    idempotent(p, 0, pid=2)
-    p.save_snapshot()
-    send(p, 2, pid=1)
-    send(p, 0, pid=3)
-    q = recovered(p)
-    assert q.producers.by_id == p.producers.by_id
-    assert q.producers.open_txns == p.producers.open_txns
-    assert q.last_stable_offset == 0
-    assert end(q, True, pid=1) == errors.NONE
-    assert q.last_stable_offset == 4
-
-
 def test_a_broken_snapshot_means_a_longer_replay() -> None:
     p = new_partition()
     send(p, 0, 2)
     p.log.save_snapshot(b"\0\1 this is no snapshot")
     assert recovered(p).producers.by_id == p.producers.by_id
-
-
-def test_the_last_batch_is_still_recognised_after_a_restart_from_a_snapshot() -> None:
-    p = new_partition()
-    idempotent(p, MAX_SEQUENCE - 1, 4)
-    p.save_snapshot()
-    again = idempotent(recovered(p), MAX_SEQUENCE - 1, 4)
-    assert (again.base_offset, again.duplicate) == (0, True)
 
 
 def test_producers_that_were_silent_too_long_do_not_come_back() -> None:

@@ -18,9 +18,7 @@ from fencepost.protocol.errors import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,
     INVALID_TXN_STATE,
-    NONE,
     PRODUCER_FENCED,
-    TRANSACTION_ABORTABLE,
 )
 from fencepost.protocol.transaction_version import TV0, TV1, TV2, TransactionVersion
 
@@ -64,17 +62,6 @@ def decide_end_tv2(txn: Txn | None, commit: bool, epoch: int = 5, producer_id: i
 # --- InitProducerId -----------------------------------------------------------------------------------------
 
 
-def test_a_new_id_begins_with_epoch_0() -> None:
-    record = decide_init(None).record
-    assert record is not None
-    assert (record.producer_id, record.producer_epoch, record.state, record.start_ms) == (100, 0, EMPTY, -1)
-
-
-@pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT, ONGOING])
-def test_an_unfinished_transaction_has_to_be_finished_first(state: TxnState) -> None:
-    assert decide_init(a_txn(state)) == Decision(CONCURRENT_TRANSACTIONS)
-
-
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 @pytest.mark.parametrize(
     ("asked", "current", "last", "granted"),
@@ -104,14 +91,6 @@ def test_an_epoch_is_granted_or_the_producer_fenced(
     assert (record.producer_id, record.producer_epoch, record.last_producer_epoch) == granted
     assert (record.state, record.partitions, record.start_ms, record.updated_ms) == (EMPTY, frozenset(), -1, NOW)
     assert record.previous_producer_id == 7
-
-
-def test_the_previous_id_is_taken_only_with_an_exhausted_epoch() -> None:
-    rotated = a_txn(EMPTY, epoch=0, producer_id=8, previous=7, last_epoch=32766)
-    granted = decide_init(rotated, 7, 32766).record
-    assert granted is not None
-    assert (granted.producer_id, granted.producer_epoch) == (8, 0)
-    assert decide_init(rotated, 7, 32765).error == PRODUCER_FENCED
 
 
 # --- fencing ------------------------------------------------------------------------------------------------
@@ -151,47 +130,10 @@ def test_only_an_open_transaction_can_be_fenced(state: TxnState) -> None:
 # --- AddPartitionsToTxn -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_the_first_partition_begins_the_transaction(state: TxnState) -> None:
-    record = machine.decide_add(a_txn(state), 7, 5, {ORDERS}, TV2, NOW).record
-    assert record is not None
-    assert (record.state, set(record.partitions), record.start_ms) == (ONGOING, {ORDERS}, NOW)
-    assert record.client_transaction_version == 2
-
-
-def test_a_further_partition_joins_and_a_known_one_costs_nothing() -> None:
-    record = machine.decide_add(a_txn(ONGOING), 7, 5, {("more", 1)}, TV0, NOW).record
-    assert record is not None
-    assert (set(record.partitions), record.start_ms, record.updated_ms) == ({ORDERS, ("more", 1)}, 500, NOW)
-    assert machine.decide_add(a_txn(ONGOING), 7, 5, {ORDERS}, TV0, NOW) == Decision()
-
-
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
 def test_nothing_joins_a_transaction_that_is_decided(state: TxnState) -> None:
     assert machine.decide_add(a_txn(state), 7, 5, {ORDERS}, TV0, NOW) == Decision(CONCURRENT_TRANSACTIONS)
     assert machine.verify_partition(a_txn(state), 7, 5, ORDERS) == CONCURRENT_TRANSACTIONS
-
-
-@pytest.mark.parametrize("state", list(TxnState))
-def test_a_stranger_joins_nothing(state: TxnState) -> None:
-    txn = a_txn(state)
-    for producer_id, epoch, error in (
-        (8, 5, INVALID_PRODUCER_ID_MAPPING),
-        (8, 4, INVALID_PRODUCER_ID_MAPPING),
-        (7, 4, PRODUCER_FENCED),
-        (7, 6, PRODUCER_FENCED),
-    ):
-        assert machine.decide_add(txn, producer_id, epoch, {ORDERS}, TV0, NOW) == Decision(error)
-        assert machine.verify_partition(txn, producer_id, epoch, ORDERS) == error
-        assert machine.decide_end(txn, producer_id, epoch, True, NOW) == Decision(error)
-    assert machine.verify_partition(None, 7, 5, ORDERS) == INVALID_PRODUCER_ID_MAPPING
-
-
-@pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_only_a_member_of_the_open_transaction_is_verified(state: TxnState) -> None:
-    member = NONE if state is ONGOING else TRANSACTION_ABORTABLE
-    assert machine.verify_partition(a_txn(state), 7, 5, ORDERS) == member
-    assert machine.verify_partition(a_txn(state), 7, 5, ("more", 0)) == TRANSACTION_ABORTABLE
 
 
 # --- EndTxn -------------------------------------------------------------------------------------------------
@@ -279,38 +221,7 @@ def test_the_last_epoch_ends_with_a_new_id_and_its_retry_finds_it() -> None:
     assert decide_end_tv2(later, True, epoch=32766, producer_id=7) == Decision(INVALID_PRODUCER_ID_MAPPING)
 
 
-def test_the_producer_id_that_was_handed_out_has_to_wait_for_the_markers() -> None:
-    prepared = decide_end_tv2(a_txn(ONGOING, epoch=32766), True, epoch=32766).record
-    assert prepared is not None
-    assert machine.identity_after(prepared) == (100, 0)
-    wait = Decision(CONCURRENT_TRANSACTIONS)
-    assert machine.decide_add(prepared, 100, 0, {ORDERS}, TV2, NOW) == wait
-    assert decide_init(prepared, 100, 0) == wait
-    for commit in (False, True):
-        assert decide_end_tv2(prepared, commit, epoch=0, producer_id=100) == wait
-    # A stranger is still one.
-    assert machine.decide_add(prepared, 101, 0, {ORDERS}, TV2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
-    assert machine.decide_add(prepared, 100, 1, {ORDERS}, TV2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
-    assert decide_init(prepared, 101, 0) == Decision(PRODUCER_FENCED)
-    assert decide_end_tv2(prepared, True, epoch=0, producer_id=101) == Decision(INVALID_PRODUCER_ID_MAPPING)
-
-
 # --- time ---------------------------------------------------------------------------------------------------
-
-
-def test_a_transaction_times_out_after_its_timeout_and_only_while_open() -> None:
-    assert not machine.is_timed_out(a_txn(ONGOING), 60_500)
-    assert machine.is_timed_out(a_txn(ONGOING), 60_501)
-    for state in set(TxnState) - {ONGOING}:
-        assert not machine.is_timed_out(a_txn(state), 10**12)
-
-
-def test_an_id_expires_when_it_was_idle_for_long_enough() -> None:
-    for state in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT):
-        assert not machine.is_expired(a_txn(state), 1000, 1499)
-        assert machine.is_expired(a_txn(state), 1000, 1500)
-    for state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT):
-        assert not machine.is_expired(a_txn(state), 1000, 10**12)
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -52,31 +51,11 @@ def test_hashes_are_those_of_kafkas_own_test() -> None:
     assert murmur2(pa.array(list(KAFKAS_VECTORS))).tolist() == list(KAFKAS_VECTORS.values())
 
 
-@pytest.mark.parametrize("length", [*range(13), 36, 100])
-def test_keys_of_one_length_hash_as_one_by_one(length: int) -> None:
-    keys = [random.Random(n).randbytes(length) for n in range(100)]
-    assert murmur2(pa.array(keys, pa.binary())).tolist() == [murmur2_of(key) for key in keys]
-
-
-def test_keys_of_many_lengths_hash_as_one_by_one() -> None:
-    rng = random.Random(7)
-    keys = [rng.randbytes(rng.choice([0, 1, 3, 4, 5, 7, 8, 30, 31, 32, 33])) for _ in range(2_000)]
-    keys += [rng.randbytes(length) for length in (255, 1_000, 10_001, 70_002, 70_003)]
-    rng.shuffle(keys)
-    assert murmur2(pa.array(keys)).tolist() == [murmur2_of(key) for key in keys]
-
-
 def test_text_hashes_as_its_utf_8_bytes() -> None:
     keys = ["é", "日本", "🦆" * 5, "", "a"]
     expected = [murmur2_of(key.encode()) for key in keys]
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())):
         assert murmur2(pa.array(keys, pa.string()).cast(kind)).tolist() == expected
-
-
-def test_a_slice_hashes_only_what_is_in_it() -> None:
-    keys = pa.array([b"before", b"21", None, b"foobar", b"after"]).slice(1, 3)
-    hashes = murmur2(keys)
-    assert (hashes[0], hashes[2]) == (KAFKAS_VECTORS[b"21"], KAFKAS_VECTORS[b"foobar"])
 
 
 def test_no_keys_have_no_hashes() -> None:
@@ -132,16 +111,6 @@ def test_a_partition_may_exist_in_one_topic_and_not_in_the_other() -> None:
         group_rows(columns, None, {"wide": 6, "narrow": 2}.__getitem__)
 
 
-def test_the_same_key_is_hashed_by_the_size_of_its_own_topic() -> None:
-    keys = [b"key-%d" % n for n in range(200)]
-    topics = ["a" if n % 3 else "b" for n in range(200)]
-    counts = {"a": 7, "b": 11}
-    groups = group_rows(rows(key=pa.array(keys), topic=pa.array(topics)), None, counts.__getitem__)
-    for (topic, partition), found in placed(groups).items():
-        assert {topics[row] for row in found} == {topic}
-        assert {partition_for(keys[row], counts[topic]) for row in found} == {partition}
-
-
 def test_the_option_wins_over_the_topic_column() -> None:
     columns = rows(topic=pa.array(["a", None, "b"]))
     assert {topic for topic, _ in group_rows(columns, "option", lambda _: 2).destinations} == {"option"}
@@ -164,16 +133,6 @@ def test_only_topics_that_occur_are_asked_about() -> None:
     groups = group_rows(rows(topic=topics), None, count)
     assert sorted(asked) == ["b", "c"]
     assert {topic for topic, _ in groups.destinations} == {"b", "c"}
-
-
-@pytest.mark.parametrize("count", [3, 300, 100_000])
-def test_rows_of_a_destination_keep_their_order_and_none_is_lost(count: int) -> None:
-    rng = random.Random(count)
-    keys = [rng.randbytes(3) for _ in range(10_000)]
-    found = placed(group_rows(rows(key=pa.array(keys)), "t", lambda _: count))
-    assert all(group == sorted(group) for group in found.values())
-    assert sorted(row for group in found.values() for row in group) == list(range(10_000))
-    assert len(found) == len({partition_for(key, count) for key in keys})
 
 
 def test_no_rows_make_no_groups() -> None:

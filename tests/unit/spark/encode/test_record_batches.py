@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 
 from fencepost.client.transaction import ProducerIdentity
-from fencepost.protocol.batch import CODECS, HEADER_BYTES, TRANSACTIONAL, decode_batch
+from fencepost.protocol.batch import CODECS, HEADER_BYTES, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
-from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.encode import record_batches as encode
 from fencepost.spark.encode.columns import BadRecord
 from fencepost.spark.encode.record_batches import (
     DEFAULT_MAX_RECORD_BATCH_BYTES,
@@ -55,18 +53,6 @@ def only(batches: list[EncodedRecordBatch]) -> EncodedRecordBatch:
     return batch
 
 
-def test_a_batch_is_what_the_plain_encoder_writes_but_for_the_leader_epoch() -> None:
-    batch = only(encoded(key=["a", None, "c"], value=["x", "", None]))
-    records = [
-        Record(0, NOW_MS, b"a", b"x"),
-        Record(1, NOW_MS, None, b""),
-        Record(2, NOW_MS, b"c", None),
-    ]
-    plain = bytearray(encode_records(records, 0, TRANSACTIONAL, WHO.producer_id, WHO.producer_epoch, 41))
-    plain[12:16] = b"\xff" * 4  # The leader epoch, which the broker sets.
-    assert finish_record_batch(batch, WHO, 41) == plain
-
-
 def test_the_header_carries_identity_and_sequence_and_a_resend_is_the_same_bytes() -> None:
     batch = only(encoded(value=[b"a", b"b"]))
     header, _ = decode_batch(finish_record_batch(batch, WHO, 2**31 - 1))
@@ -75,36 +61,6 @@ def test_the_header_carries_identity_and_sequence_and_a_resend_is_the_same_bytes
     assert (header.base_offset, header.leader_epoch, header.magic) == (0, -1, 2)
     assert finish_record_batch(batch, WHO, 5) == finish_record_batch(batch, WHO, 5)
     assert finish_header(batch, WHO, 5) + bytes(batch.payload) == finish_record_batch(batch, WHO, 5)
-
-
-@pytest.mark.parametrize("column", ["key", "value"])
-def test_lengths_around_every_step_of_a_varint_survive(column: str) -> None:
-    lengths = [*range(130), *range(8_100, 8_300), *range(2**20 - 2, 2**20 + 3)]
-    data = [random.Random(n).randbytes(n) for n in lengths]
-    columns: dict[str, Any] = {"key": [b"k"] * len(data), "value": [b"v"] * len(data), column: data}
-    found = [record for batch in encoded(**columns) for record in records_in(batch)]
-    assert len(found) == len(data)
-    assert all(getattr(record, column) == expected for record, expected in zip(found, data))
-
-
-def test_offsets_in_a_batch_pass_every_step_of_a_varint() -> None:
-    batch = only(encoded(value=pa.array([b""] * 20_000)))
-    assert [record.offset for record in records_in(batch)] == list(range(20_000))
-
-
-def test_without_a_timestamp_it_is_now() -> None:
-    for column in ({}, {"timestamp": pa.nulls(2, pa.timestamp("us", "UTC"))}):
-        batch = only(encoded(value=["a", "b"], **column))
-        assert (batch.base_timestamp, batch.max_timestamp) == (NOW_MS, NOW_MS)
-        assert [record.timestamp for record in records_in(batch)] == [NOW_MS, NOW_MS]
-
-
-def test_timestamps_may_go_back_and_be_missing() -> None:
-    times = [5_000, 4_937, 4_936, None, 0, 2**54 - 1, 5_000]
-    for kind in (pa.int64(), pa.timestamp("ms")):
-        batch = only(encoded(value=["v"] * len(times), timestamp=pa.array(times, pa.int64()).cast(kind)))
-        assert (batch.base_timestamp, batch.max_timestamp) == (5_000, 2**54 - 1)
-        assert [record.timestamp for record in records_in(batch)] == [NOW_MS if t is None else t for t in times]
 
 
 def test_timestamps_of_every_unit_become_milliseconds_rounded_down() -> None:
@@ -123,43 +79,10 @@ def test_a_timestamp_that_kafka_cannot_hold_is_refused(wrong: int) -> None:
         encoded(value=["a", "b"], timestamp=pa.array([0, wrong], pa.int64()))
 
 
-def test_headers_of_every_shape_survive() -> None:
-    given: list[Any] = [
-        None,
-        [],
-        [{"key": "trace", "value": b"1"}],
-        [{"key": "é", "value": None}, {"key": "", "value": b""}, {"key": "é", "value": b"x" * 9_000}],
-        [{"key": "n", "value": bytes([n])} for n in range(200)],
-        None,
-    ]
-    batches = encoded(partitions=2, value=["v"] * len(given), headers=pa.array(given, HEADERS))
-    found = {(batch.partition, record.offset): record for batch in batches for record in records_in(batch)}
-    for n, headers in enumerate(given):
-        # Rows without a key go to the partitions in turn.
-        expected = tuple((header["key"], header["value"]) for header in headers or [])
-        assert found[n % 2, n // 2].headers == expected
-
-
-def test_headers_behind_a_null_are_not_written() -> None:
-    structs = pa.array([{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}], HEADERS.value_type)
-    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), structs, mask=pa.array([True, False]))
-    first, second = records_in(only(encoded(value=["x", "y"], headers=lists)))
-    assert first.headers == ()
-    assert second.headers == (("b", b"2"),)
-
-
 @pytest.mark.parametrize("header", [{"key": None, "value": b"v"}, None])
 def test_a_header_without_a_key_is_refused(header: Any) -> None:
     with pytest.raises(BadRecord, match="header has no key"):
         encoded(value=["v"], headers=pa.array([[header]], HEADERS))
-
-
-def test_bytes_behind_a_null_are_not_written() -> None:
-    data = [pa.py_buffer(bytes([0b101])), pa.py_buffer(np.array([0, 1, 3, 4], np.int32)), pa.py_buffer(b"abbc")]
-    for kind in (pa.binary(), pa.string()):
-        array = pa.Array.from_buffers(kind, 3, data)
-        found = records_in(only(encoded(key=array, value=array, max_record_batch_bytes=10_000, partitions=1)))
-        assert [(record.key, record.value) for record in found] == [(b"a", b"a"), (None, None), (b"c", b"c")]
 
 
 def test_arrow_arrays_of_every_layout_are_the_same_rows() -> None:
@@ -219,18 +142,6 @@ def test_batches_stay_within_the_limit_and_are_filled() -> None:
     assert [record.value for batch in batches for record in records_in(batch)] == values
 
 
-def test_every_batch_counts_its_offsets_and_timestamps_from_its_own_first_record() -> None:
-    times = pa.array(range(1_000_000, 1_003_000), pa.int64())
-    batches = encoded(value=["v" * 20] * 3_000, timestamp=times, max_record_batch_bytes=5_000)
-    assert len(batches) > 10
-    row = 0
-    for batch in batches:
-        assert (batch.base_timestamp, batch.max_timestamp) == (1_000_000 + row, 999_999 + row + batch.record_count)
-        for n, record in enumerate(records_in(batch)):
-            assert (record.offset, record.timestamp) == (n, 1_000_000 + row + n)
-        row += batch.record_count
-
-
 def test_a_record_larger_than_the_limit_is_alone_and_says_how_large_it_is() -> None:
     values = [b"a", b"b" * 2_000, b"c" * 2_000, b"d", b"e"]
     batches = encoded(value=values, max_record_batch_bytes=1_000)
@@ -256,15 +167,6 @@ def test_a_record_that_just_fits_is_not_flagged_and_one_byte_more_is() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_each_codec_gives_the_records_back(codec: str) -> None:
-    values = [b"refund %d of settlement %d" % (n, n * 7) for n in range(5_000)]
-    batch = only(encoded(key=values, value=values, compression=codec))
-    assert CODECS[batch.attributes & 7] == codec
-    assert codec == "none" or batch.size_bytes < unpacked_bytes(batch) // 2
-    assert [(record.key, record.value) for record in records_in(batch)] == [(value, value) for value in values]
-
-
-@pytest.mark.parametrize("codec", CODECS)
 def test_what_compression_makes_larger_is_sent_as_it_is(codec: str) -> None:
     values = [random.Random(n).randbytes(10_000) for n in range(300)]
     batches = encoded(value=values, compression=codec)
@@ -275,35 +177,6 @@ def test_what_compression_makes_larger_is_sent_as_it_is(codec: str) -> None:
 def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(ValueError, match="brotli"):
         encoded(value=["v"], compression="brotli")
-
-
-def test_rows_of_several_destinations_keep_their_order_in_each() -> None:
-    topics = [f"t{n % 3}" for n in range(3_000)]
-    keys = [str(n % 50) for n in range(3_000)]
-    rows = pa.table({"topic": topics, "key": keys, "value": [str(n) for n in range(3_000)]})
-    batches = list(
-        encode_rows(rows, topic=None, partition_count=lambda _: 4, now_ms=NOW_MS, max_record_batch_bytes=1_000)
-    )
-    found: dict[TopicPartition, list[int]] = {}
-    for batch in batches:
-        assert batch.size_bytes <= 1_000
-        found.setdefault((batch.topic, batch.partition), []).extend(int(r.value or b"") for r in records_in(batch))
-    assert len(found) == 12
-    assert all(numbers == sorted(numbers) for numbers in found.values())
-    assert all(topic == topics[n] for (topic, _), numbers in found.items() for n in numbers)
-    assert sorted(n for numbers in found.values() for n in numbers) == list(range(3_000))
-
-
-def test_rows_are_encoded_in_slices_and_the_order_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "MAX_SLICE_BYTES", 2_000)
-    values = [str(n) for n in range(1_000)]
-    batches = encoded(partitions=3, value=values)
-    assert len(batches) > 10
-    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for batch in batches:
-        found[batch.partition] += [int(record.value or b"") for record in records_in(batch)]
-    assert all(numbers == sorted(numbers) for numbers in found.values())
-    assert sorted(map(len, found.values())) == [333, 333, 334]
 
 
 def test_memory_stays_small_however_large_the_rows_of_a_dictionary_become() -> None:

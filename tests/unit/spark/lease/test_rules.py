@@ -110,45 +110,11 @@ def result_of(outcome: Outcome | None) -> TaskResult:
 # --- sequences ----------------------------------------------------------------------------------------------
 
 
-def test_the_sequences_of_a_partition_continue_across_tasks() -> None:
-    driver = Driver()
-    bases = [driver.write(task(n % 3), REFUNDS, count=n + 1) for n in range(5)]
-    assert bases == [0, 1, 3, 6, 10]
-
-
-def test_partitions_count_their_sequences_apart() -> None:
-    driver = Driver()
-    assert driver.write(task(0), REFUNDS) == 0
-    assert driver.write(task(0), OTHER_REFUNDS) == 0
-    assert driver.write(task(0), ("audit", 0)) == 0
-
-
 def test_after_the_highest_sequence_comes_zero() -> None:
     driver = Driver()
     driver.write(task(0), REFUNDS, count=MAX_SEQUENCE - 3)
     assert driver.write(task(0), REFUNDS, count=10) == MAX_SEQUENCE - 3
     assert driver.write(task(0), REFUNDS) == 6
-
-
-def test_one_batch_of_a_partition_is_in_flight_and_the_others_wait_in_turn() -> None:
-    driver = Driver()
-    assert granted_at(driver.acquire(task(0), REFUNDS)) == 0
-    waiting = [driver.ask(task(n), REFUNDS) for n in (1, 2, 3)]
-    for n, ticket in enumerate(waiting):
-        assert ticket not in driver.answers
-        driver.release(task(n), REFUNDS)
-        assert granted_at(driver.answers[ticket]) == 10 * (n + 1)
-
-
-def test_a_task_gets_whichever_of_its_partitions_is_free_and_is_out_of_the_other_queues() -> None:
-    driver = Driver()
-    driver.acquire(task(0), REFUNDS)
-    assert leases_in(driver.acquire(task(1), REFUNDS, OTHER_REFUNDS)) == {OTHER_REFUNDS: 0}
-    behind = driver.ask(task(2), REFUNDS, OTHER_REFUNDS)
-    driver.release(task(0), REFUNDS)
-    assert driver.answers[behind] == Granted((Lease(*REFUNDS, 10, 10, TIMEOUT_MS * 9 // 10),))
-    driver.release(task(1), OTHER_REFUNDS)
-    assert granted_at(driver.acquire(task(3), OTHER_REFUNDS)) == 10
 
 
 def test_a_task_that_holds_a_lease_gets_busy_instead_of_waiting_for_another_lease() -> None:
@@ -173,38 +139,6 @@ def written_once(driver: Driver, *where: TopicPartition) -> None:
     for partition in where:
         driver.write(task(99), partition, count=1)
     driver.done(task(99), dict.fromkeys(where, 1))
-
-
-def test_a_task_gets_the_leases_of_all_its_partitions_that_are_free_in_one_answer() -> None:
-    driver = Driver(sharing=1)
-    written_once(driver, *partitions(6))
-    driver.acquire(task(0), ("refunds", 3))
-    assert leases_in(driver.acquire(task(1), *partitions(6))) == {("refunds", n): 1 for n in (0, 1, 2, 4, 5)}
-
-
-def test_leases_that_come_back_together_go_to_the_task_that_waited_longest_in_one_answer() -> None:
-    driver = Driver(sharing=1)
-    written_once(driver, *partitions(6))
-    driver.acquire(task(0), *partitions(6))
-    first = driver.ask(task(1), *partitions(3))
-    second = driver.ask(task(2), *partitions(6))
-    driver.release(task(0), *partitions(5))
-    assert leases_in(driver.answers[first]) == {("refunds", n): 11 for n in (0, 1, 2)}
-    assert leases_in(driver.answers[second]) == {("refunds", n): 11 for n in (3, 4)}
-    driver.release(task(0), ("refunds", 5))
-    assert leases_in(driver.acquire(task(3), *partitions(6))) == {("refunds", 5): 11}
-
-
-def test_each_lease_of_an_answer_can_be_given_back_alone() -> None:
-    driver = Driver(sharing=1)
-    written_once(driver, *partitions(3))
-    driver.acquire(task(0), *partitions(3))
-    waiting = driver.ask(task(1), *partitions(3))
-    driver.release(task(0), ("refunds", 1))
-    assert leases_in(driver.answers[waiting]) == {("refunds", 1): 11}
-    driver.release(task(0), ("refunds", 0), ("refunds", 2))
-    result = result_of(driver.done(task(0), {("refunds", n): 10 for n in range(3)}))
-    assert result.counts == tuple(("refunds", n, 10) for n in range(3))
 
 
 def test_a_task_alone_gets_all_its_partitions_and_several_tasks_share_them() -> None:
@@ -273,53 +207,10 @@ def test_a_second_question_before_the_first_is_answered_is_an_error() -> None:
 # --- first touches ------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_granted_before_the_partition_is_in_the_transaction() -> None:
-    driver = Driver(adds=False)
-    ticket = driver.ask(task(0), REFUNDS)
-    assert driver.touches == [REFUNDS]
-    assert ticket not in driver.answers
-    driver.take(driver.table.touched([REFUNDS], 0))
-    assert granted_at(driver.answers[ticket]) == 0
-
-
-def test_a_partition_is_added_once() -> None:
-    driver = Driver()
-    for n in range(4):
-        driver.write(task(n), REFUNDS)
-    assert driver.touches == [REFUNDS]
-
-
 def test_with_version_1_all_partitions_that_a_task_has_rows_for_are_added_together() -> None:
     table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=None)
     effects = table.acquire(1, task(0), dict.fromkeys((REFUNDS, OTHER_REFUNDS, AUDIT), 1), 0)
     assert effects == [FirstTouch((REFUNDS, OTHER_REFUNDS, AUDIT))]
-
-
-def test_with_version_2_first_batches_go_one_at_a_time_and_later_ones_do_not_wait() -> None:
-    driver = Driver(at_once=1)
-    driver.acquire(task(0), REFUNDS)
-    second, third = driver.ask(task(1), OTHER_REFUNDS), driver.ask(task(2), AUDIT)
-    assert driver.touches == [REFUNDS]
-    driver.release(task(0), REFUNDS)
-    assert granted_at(driver.answers[second]) == 0
-    assert third not in driver.answers
-    assert granted_at(driver.acquire(task(3), REFUNDS)) == 10, "this partition has had its first batch"
-    driver.release(task(1), OTHER_REFUNDS)
-    assert granted_at(driver.answers[third]) == 0
-
-
-def test_with_version_2_one_task_makes_the_first_touch_of_all_its_partitions_at_once() -> None:
-    driver = Driver(at_once=1)
-    mine = [("refunds", n) for n in range(200)]
-    assert leases_in(driver.acquire(task(0), *mine)) == dict.fromkeys(mine, 0), "more than its share"
-    assert driver.touches == mine[:1], "the first of them opens the transaction, and the writes add the others"
-    other = driver.ask(task(1), AUDIT)
-    late = driver.ask(task(2), mine[7])
-    driver.release(task(0), *mine[:-1])
-    assert granted_at(driver.answers[late]) == 10, "this partition has had its first batch"
-    assert other not in driver.answers, "first batches of two tasks are not in flight at the same time"
-    driver.release(task(0), mine[-1])
-    assert granted_at(driver.answers[other]) == 0
 
 
 def test_with_version_2_a_task_with_a_lease_does_not_wait_for_the_first_touches_of_another() -> None:
@@ -330,21 +221,6 @@ def test_with_version_2_a_task_with_a_lease_does_not_wait_for_the_first_touches_
     assert isinstance(driver.acquire(task(1), OTHER_REFUNDS), Busy)
 
 
-def test_the_turn_of_a_task_that_died_before_its_first_batch_goes_to_the_next() -> None:
-    driver = Driver(at_once=1, adds=False)
-    driver.ask(task(0), REFUNDS)
-    second = driver.ask(task(1), AUDIT)
-    driver.lose(task(0))
-    driver.take(driver.table.touched([REFUNDS], 0))
-    assert driver.touches == [REFUNDS, AUDIT]
-    driver.take(driver.table.touched([AUDIT], 0))
-    assert granted_at(driver.answers[second]) == 0
-    # The next task that wants that partition asks for it again.
-    driver.release(task(1), AUDIT)
-    driver.ask(task(2), REFUNDS)
-    assert driver.touches == [REFUNDS, AUDIT, REFUNDS]
-
-
 def test_a_partition_that_cannot_be_added_breaks_the_transaction() -> None:
     driver = Driver(adds=False)
     ticket = driver.ask(task(0), REFUNDS)
@@ -353,64 +229,6 @@ def test_a_partition_that_cannot_be_added_breaks_the_transaction() -> None:
 
 
 # --- owners -------------------------------------------------------------------------------------------------
-
-
-def test_a_copy_waits_while_the_owner_writes_and_then_reports_what_the_owner_wrote() -> None:
-    driver = Driver()
-    owner, copy = task(7, attempt=1), task(7, attempt=2)
-    driver.write(owner, REFUNDS)
-    parked = driver.ask(copy, REFUNDS)
-    assert parked not in driver.answers
-    result = result_of(driver.done(owner, {REFUNDS: 10}))
-    assert driver.answers[parked] == Written(result)
-    assert result == TaskResult(1, 7, 1, (("refunds", 0, 10),))
-
-
-def test_a_copy_that_has_no_rows_waits_as_well() -> None:
-    driver = Driver()
-    owner, copy = task(7, attempt=1), task(7, attempt=2)
-    driver.write(owner, REFUNDS)
-    parked = driver.say_done(copy, {})
-    assert parked not in driver.answers
-    driver.done(owner, {REFUNDS: 10})
-    assert result_of(driver.answers[parked]).task_attempt_id == 1
-
-
-def test_a_retry_after_the_owner_is_done_reports_what_the_owner_wrote() -> None:
-    driver = Driver()
-    owner, retry = task(7, attempt=1), task(7, attempt=2)
-    driver.write(owner, REFUNDS)
-    result = result_of(driver.done(owner, {REFUNDS: 10}))
-    driver.lose(owner)
-    assert driver.acquire(retry, REFUNDS) == Written(result)
-    assert driver.done(retry, {}) == Written(result)
-    assert driver.finish([result]) == Finished({REFUNDS: 10})
-
-
-def test_an_owner_lost_with_nothing_granted_makes_room_for_the_next_attempt() -> None:
-    driver = Driver()
-    driver.acquire(task(0), REFUNDS)
-    first, second = task(7, attempt=1), task(7, attempt=2)
-    driver.ask(first, REFUNDS)
-    parked = driver.ask(second, REFUNDS)
-    driver.lose(first)
-    driver.release(task(0), REFUNDS)
-    assert granted_at(driver.answers[parked]) == 10
-    assert not driver.breaks
-
-
-def test_when_an_owner_makes_room_one_copy_takes_over_and_the_others_go_on_waiting() -> None:
-    driver = Driver()
-    driver.acquire(task(0), REFUNDS)
-    copies = [task(7, attempt=n) for n in (1, 2, 3)]
-    driver.ask(copies[0], REFUNDS)
-    second, third = driver.ask(copies[1], AUDIT), driver.say_done(copies[2], {})
-    driver.lose(copies[0])
-    assert granted_at(driver.answers[second]) == 0
-    assert third not in driver.answers
-    driver.release(copies[1], AUDIT)
-    result = driver.done(copies[1], {AUDIT: 10})
-    assert driver.answers[third] == result
 
 
 @pytest.mark.parametrize("acknowledged", [False, True], ids=["in flight", "acknowledged"])
@@ -460,17 +278,6 @@ def test_the_same_partition_of_another_write_is_another_task() -> None:
     driver = Driver()
     driver.write(task(7, attempt=1, write=1), REFUNDS)
     assert driver.write(task(7, attempt=2, write=2), REFUNDS) == 10
-
-
-def test_a_parked_copy_that_is_lost_leaves_no_trace() -> None:
-    driver = Driver()
-    owner, copy = task(7, attempt=1), task(7, attempt=2)
-    driver.write(owner, REFUNDS)
-    parked = driver.ask(copy, REFUNDS)
-    driver.lose(copy)
-    result = result_of(driver.done(owner, {REFUNDS: 10}))
-    assert parked not in driver.answers
-    assert driver.finish([result]) == Finished({REFUNDS: 10})
 
 
 # --- broken transactions ------------------------------------------------------------------------------------
@@ -541,13 +348,6 @@ def test_a_batch_that_was_not_acknowledged_in_full_breaks_the_transaction(count:
     assert f"wrote {count} of the 10 records for refunds-0" in driver.breaks[0].reason
 
 
-def test_giving_back_what_one_does_not_hold_breaks_the_transaction() -> None:
-    driver = Driver()
-    driver.acquire(task(0), REFUNDS)
-    driver.release(task(1), REFUNDS)
-    assert "does not hold" in driver.breaks[0].reason
-
-
 def test_a_task_whose_count_differs_from_the_brokers_breaks_the_transaction() -> None:
     driver = Driver()
     driver.write(task(0), REFUNDS)
@@ -604,20 +404,6 @@ def written(driver: Driver, partitions: int = 2) -> list[TaskResult]:
     return results
 
 
-def test_a_transaction_finishes_with_what_the_brokers_acknowledged() -> None:
-    driver = Driver()
-    results = written(driver)
-    assert driver.finish(results, {1: 2}) == Finished({REFUNDS: 3, AUDIT: 3})
-    assert driver.table.record_batches == 4
-
-
-def test_an_input_partition_without_rows_has_a_result_too() -> None:
-    driver = Driver()
-    results = [*written(driver), result_of(driver.done(task(2), {}))]
-    assert results[2] == TaskResult(1, 2, 102, ())
-    assert driver.finish(results, {1: 3}) == Finished({REFUNDS: 3, AUDIT: 3})
-
-
 def test_no_task_may_write_after_the_end() -> None:
     driver = Driver()
     driver.finish(written(driver))
@@ -649,12 +435,3 @@ def test_a_transaction_does_not_finish_before_every_input_partition_has_a_result
     broken = driver.finish(written(driver), {1: 3})
     assert isinstance(broken, MustAbort)
     assert "no result for input partition 2 of write 1 (1 of 3)" in broken.reason
-
-
-def test_a_transaction_does_not_finish_while_a_task_is_writing() -> None:
-    driver = Driver()
-    results = written(driver)
-    driver.acquire(task(5), REFUNDS)
-    broken = driver.finish(results)
-    assert isinstance(broken, MustAbort)
-    assert "no result for input partition 5" in broken.reason

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.client import (
-    AlreadyWritten,
     DriverUnreachable,
     LeaseAddress,
     LeaseClient,
@@ -28,7 +26,6 @@ from fencepost.spark.lease.client import (
 from fencepost.spark.lease.messages import (
     Effect,
     Finished,
-    MustAbort,
     TaskAttempt,
     TaskResult,
 )
@@ -42,7 +39,6 @@ from tests.unit.spark.lease.micro_batch import (
     WAIT_S,
     MicroBatch,
     acquire,
-    eventually,
     is_waiting,
     write,
 )
@@ -100,134 +96,7 @@ def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: Lease
     assert batch.touched == [("t", 0)], "the first task that writes adds the other partitions with its record batches"
 
 
-def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_nothing(server: LeaseServer) -> None:
-    tasks, copies = 60, 3
-    adds = threading.Event()
-
-    class SlowToStart(MicroBatch):
-        def add(self, partitions: Sequence[TopicPartition]) -> None:
-            assert adds.wait(WAIT_S)
-
-    batch = SlowToStart(server)
-    for partition_id in range(tasks):
-        with batch.client(partition_id) as dying:
-            dying._driver.tell({"op": "acquire", "wants": {"t": [0, 10]}})
-    assert eventually(lambda: not server._service.connections.open)
-    adds.set()
-
-    def attempt(number: int) -> TaskResult:
-        with batch.client(number % tasks, attempt=1000 + number) as client:
-            try:
-                for partition in range(3):
-                    write(client, ("t", partition))
-            except AlreadyWritten as e:
-                return e.result
-            return client.done({("t", partition): 10 for partition in range(3)})
-
-    with ThreadPoolExecutor(tasks * copies) as threads:
-        results = set(threads.map(attempt, range(tasks * copies)))
-    assert len(results) == tasks
-    assert server.finish(results, {1: tasks}) == Finished({("t", n): 10 * tasks for n in range(3)})
-
-
-def test_a_task_waits_until_the_lease_is_given_back(batch: MicroBatch, pool: ThreadPoolExecutor) -> None:
-    with batch.client(0) as first, batch.client(1) as second:
-        lease = acquire(first, REFUNDS)
-        waiting = pool.submit(acquire, second, REFUNDS)
-        assert is_waiting(waiting)
-        first.release([lease])
-        assert waiting.result(WAIT_S).base_sequence == 10
-
-
-def test_a_task_with_a_lease_is_not_kept_waiting_for_another(batch: MicroBatch) -> None:
-    with batch.client(0) as first, batch.client(1) as second:
-        write(first, REFUNDS)
-        acquire(second, AUDIT)
-        acquire(first, REFUNDS)
-        assert first.acquire({AUDIT: 1}) == []
-
-
-def test_a_copy_waits_and_then_has_the_result_of_the_owner(batch: MicroBatch, pool: ThreadPoolExecutor) -> None:
-    with batch.client(7, attempt=1) as owner, batch.client(7, attempt=2) as copy, batch.client(7, attempt=3) as idle:
-        write(owner, REFUNDS)
-        parked, done = pool.submit(acquire, copy, REFUNDS), pool.submit(idle.done, {})
-        assert is_waiting(parked)
-        assert is_waiting(done)
-        result = owner.done({REFUNDS: 10})
-        assert result == TaskResult(1, 7, 1, (("refunds", 0, 10),))
-        with pytest.raises(AlreadyWritten) as written:
-            parked.result(WAIT_S)
-        assert written.value.result == done.result(WAIT_S) == result
-    assert batch.server.finish([result]) == Finished({REFUNDS: 10})
-
-
 # --- dead tasks ---------------------------------------------------------------------------------------------
-
-
-def test_a_task_whose_connection_ends_after_its_first_batch_breaks_the_transaction_for_all(
-    batch: MicroBatch, pool: ThreadPoolExecutor
-) -> None:
-    dying, waiting = batch.client(0), batch.client(1)
-    acquire(dying, REFUNDS)
-    answer = pool.submit(acquire, waiting, REFUNDS)
-    assert is_waiting(answer)
-    dying.close()
-    with pytest.raises(RefusedByDriver, match=r"input partition 0.*lost after it had begun to write") as broken:
-        answer.result(WAIT_S)
-    assert not broken.value.is_fatal
-    assert batch.broken.get(timeout=WAIT_S).reason == broken.value.reason
-    assert batch.server.broken == (broken.value.reason, False)
-    with batch.client(2) as late, pytest.raises(RefusedByDriver, match="lost after"):
-        acquire(late, AUDIT)
-    assert isinstance(batch.server.finish([]), MustAbort)
-
-
-def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
-    batch: MicroBatch, pool: ThreadPoolExecutor
-) -> None:
-    with batch.client(0) as holder:
-        lease = acquire(holder, REFUNDS)
-        dying, retry = batch.client(7, attempt=1), batch.client(7, attempt=2)
-        ended = pool.submit(acquire, dying, REFUNDS)
-        assert is_waiting(ended)
-        parked = pool.submit(acquire, retry, REFUNDS)
-        assert is_waiting(parked)
-        dying._driver._socket.shutdown(socket.SHUT_RDWR)
-        with pytest.raises(DriverUnreachable):
-            ended.result(WAIT_S)
-        assert is_waiting(parked)
-        holder.release([lease])
-        assert parked.result(WAIT_S).base_sequence == 10
-        retry.close()
-
-
-def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: MicroBatch) -> None:
-    program = (
-        "import sys, time\n"
-        "from fencepost.spark.lease.client import LeaseAddress, LeaseClient\n"
-        "from fencepost.spark.lease.messages import TaskAttempt\n"
-        "client = LeaseClient(LeaseAddress(sys.argv[1], int(sys.argv[2]), sys.argv[3]), TaskAttempt(1, 0, 1))\n"
-        "client.acquire({('refunds', 0): 10})\n"
-        "print('writing', flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    address = batch.address
-    with subprocess.Popen(
-        [sys.executable, "-c", program, address.host, str(address.port), address.token],
-        env={"PYTHONPATH": str(SOURCE)},
-        stdout=subprocess.PIPE,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"writing\n"
-        child.send_signal(signal.SIGKILL)
-        assert "lost after it had begun to write" in batch.broken.get(timeout=WAIT_S).reason
-
-
-def test_a_task_that_hangs_with_a_lease_breaks_the_transaction_when_its_time_is_up(server: LeaseServer) -> None:
-    batch = MicroBatch(server, timeout_ms=200)
-    with batch.client(0) as hanging:
-        acquire(hanging, REFUNDS)
-        assert "held the lease of refunds-0 for 200 ms" in batch.broken.get(timeout=WAIT_S).reason
 
 
 def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_comes(batch: MicroBatch) -> None:
@@ -270,37 +139,7 @@ def test_a_bug_in_the_service_breaks_the_transaction_and_not_the_next_one(
         assert "held the lease" in again.broken.get(timeout=WAIT_S).reason
 
 
-def test_a_task_may_leave_once_it_is_done(batch: MicroBatch) -> None:
-    with batch.client(0) as client:
-        write(client, REFUNDS)
-        result = client.done({REFUNDS: 10})
-    with batch.client(1) as client:
-        results = [result, client.done({})]
-    assert batch.server.finish(results, {1: 2}) == Finished({REFUNDS: 10})
-
-
 # --- first touches ------------------------------------------------------------------------------------------
-
-
-def test_a_lease_waits_for_its_partition_to_be_added_and_other_tasks_do_not(
-    server: LeaseServer, pool: ThreadPoolExecutor
-) -> None:
-    adds = threading.Event()
-
-    class SlowForAudit(MicroBatch):
-        def add(self, partitions: Sequence[TopicPartition]) -> None:
-            super().add(partitions)
-            assert AUDIT not in partitions or adds.wait(WAIT_S)
-
-    batch = SlowForAudit(server, at_once=None)
-    with batch.client(0) as quick, batch.client(1) as slow:
-        write(quick, REFUNDS)
-        waiting = pool.submit(acquire, slow, AUDIT)
-        assert is_waiting(waiting)
-        assert write(quick, REFUNDS) == 10
-        adds.set()
-        assert waiting.result(WAIT_S).base_sequence == 0
-    assert batch.touched == [REFUNDS, AUDIT]
 
 
 def test_a_partition_that_cannot_be_added_breaks_the_transaction_and_the_error_is_kept(server: LeaseServer) -> None:
@@ -366,18 +205,6 @@ def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer,
     with second.client(0) as client:
         assert write(client, REFUNDS) == 0
     assert first.broken.empty(), "a driver that closes a micro-batch needs no notice"
-
-
-def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(
-    batch: MicroBatch, pool: ThreadPoolExecutor
-) -> None:
-    with batch.client(0) as holder, batch.client(1) as waiting:
-        acquire(holder, REFUNDS)
-        answer = pool.submit(acquire, waiting, REFUNDS)
-        assert is_waiting(answer)
-        batch.server.break_transaction("the query was stopped", is_fatal=True)
-        with pytest.raises(RefusedByDriver, match="the query was stopped"):
-            answer.result(WAIT_S)
 
 
 # --- tasks in Spark's JVM -------------------------------------------------------------------------------------

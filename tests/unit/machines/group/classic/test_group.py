@@ -12,7 +12,6 @@ from fencepost.machines.group.classic.group import (
     ClassicGroup,
     GroupState,
     decode_subscribed_topics,
-    select_protocol,
 )
 from fencepost.machines.group.classic.requests import (
     GroupChange,
@@ -29,7 +28,6 @@ from fencepost.machines.group.classic.requests import (
 )
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Decision
-from fencepost.machines.group.shard import DescribedMember, describe_classic, list_groups
 from fencepost.protocol import errors
 from tests.group_shard import GroupsInMemory
 
@@ -177,69 +175,6 @@ class World:
 # Joining.
 
 
-def test_a_dynamic_member_is_first_given_an_id_to_come_back_with() -> None:
-    world = World()
-    answer = world.join("a")
-    assert answer is not None
-    assert (answer.error_code, answer.member_id) == (errors.MEMBER_ID_REQUIRED, "a-1")
-    assert world.state() is GroupState.EMPTY
-    assert world.join("a2", "a-1") == JoinResult(
-        error_code=errors.NONE,
-        member_id="a-1",
-        generation_id=1,
-        protocol_type="consumer",
-        protocol_name="range",
-        leader="a-1",
-        members=(("a-1", None, b"r"),),
-    )
-    assert world.state() is GroupState.COMPLETING_REBALANCE
-
-
-def test_before_version_4_a_member_is_let_in_at_once() -> None:
-    world = World()
-    answer = world.join("old", version=3)
-    assert answer is not None
-    assert (answer.error_code, answer.member_id) == (errors.NONE, "old-1")
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"group_id": ""}, errors.INVALID_GROUP_ID),
-        ({"session_timeout_ms": 5_999}, errors.INVALID_SESSION_TIMEOUT),
-        ({"session_timeout_ms": 1_800_001}, errors.INVALID_SESSION_TIMEOUT),
-        ({"member_id": "made-up"}, errors.UNKNOWN_MEMBER_ID),
-        ({"protocols": ()}, errors.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": ""}, errors.INCONSISTENT_GROUP_PROTOCOL),
-    ],
-)
-def test_a_join_that_makes_no_sense_is_refused(changes: JoinChanges, error: int) -> None:
-    answer = World().join("a", **changes)
-    assert answer is not None
-    assert answer.error_code == error
-
-
-def test_a_member_of_another_kind_is_kept_out() -> None:
-    world = World()
-    world.join_new("a")
-    others: list[JoinChanges] = [{"protocol_type": "connect"}, {"protocols": (("sticky", b""),)}]
-    for changes in others:
-        answer = world.join(f"b{changes}", **changes)
-        assert answer is not None
-        assert answer.error_code == errors.INCONSISTENT_GROUP_PROTOCOL
-
-
-def test_a_second_join_of_a_member_takes_the_place_of_the_first() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("once", leader)
-    assert world.is_held("once")
-    world.join("twice", leader)
-    assert world.joined("once").error_code == errors.REBALANCE_IN_PROGRESS
-    world.join("follower.again", follower)
-    assert world.joined("twice").error_code == errors.NONE
-
-
 def test_the_first_rebalance_waits_for_more_members_and_again_while_they_come() -> None:
     world = World(GroupConfig(group_initial_rebalance_delay_ms=3_000))
     world.join_new("a", rebalance_timeout_ms=7_000)
@@ -280,22 +215,6 @@ def test_a_follower_that_joins_a_stable_group_unchanged_starts_no_rebalance() ->
     assert world.state() is GroupState.STABLE
 
 
-def test_a_follower_that_joins_with_other_metadata_starts_a_rebalance() -> None:
-    world = World()
-    _, follower = world.stable_pair()
-    assert world.join("again", follower, protocols=(("range", b"other topics"),)) is None
-    assert world.state() is GroupState.PREPARING_REBALANCE
-
-
-def test_a_leader_can_always_ask_for_a_rebalance() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    assert world.join("again", leader) is None
-    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
-    world.join("follower.again", follower)
-    assert world.joined("again").generation_id == 3
-
-
 def test_a_full_group_takes_no_further_member() -> None:
     world = World(replace(WITHOUT_DELAY, group_max_size=2))
     world.stable_pair()
@@ -318,28 +237,7 @@ def test_a_group_loaded_above_its_size_sheds_who_joins_last() -> None:
     assert world.joined("first").leader == follower
 
 
-def test_protocols_are_chosen_by_vote_among_those_that_all_can_use() -> None:
-    assert select_protocol([RANGE_OR_STICKY, STICKY_OR_RANGE, STICKY_OR_RANGE]) == "sticky"
-    assert select_protocol([RANGE_OR_STICKY, STICKY_OR_RANGE, RANGE]) == "range"
-
-
 # Syncing.
-
-
-def test_followers_wait_for_the_leader_and_then_get_what_it_assigned() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    assert world.replies["follower.sync2"] == SyncResult(errors.NONE, "consumer", "range", b"other")
-    assert world.replies["leader.sync2"] == SyncResult(errors.NONE, "consumer", "range", b"half")
-    assert world.sync("late", follower) == SyncResult(errors.NONE, "consumer", "range", b"other")
-    assert {m.member_id: m.assignment for m in world.log[-1].members} == {leader: b"half", follower: b"other"}
-
-
-def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
-    world = World()
-    leader = world.join_new("a")
-    answer = world.sync("s", leader, assignments={"somebody else": b"x"})
-    assert answer == SyncResult(errors.NONE, "consumer", "range", b"")
 
 
 def test_a_sync_is_refused_for_every_reason_kafka_has() -> None:
@@ -359,34 +257,6 @@ def test_a_sync_is_refused_for_every_reason_kafka_has() -> None:
     for changes, error in cases:
         assert world.sync(str(changes), member, **changes) == SyncResult(error)
     assert world.sync("right", member, version=5, protocol_type="consumer", protocol_name="range") is not None
-
-
-def test_a_new_member_ends_a_held_sync_with_rebalance_in_progress() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("l3", leader)
-    world.join("f3", follower)
-    assert world.sync("held", follower) is None
-    world.join_new("third")
-    assert world.replies["held"] == SyncResult(errors.REBALANCE_IN_PROGRESS)
-    assert world.sync("early", follower) == SyncResult(errors.REBALANCE_IN_PROGRESS)
-
-
-def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("l3", leader)
-    world.join("f3", follower)
-    world.sync("held", follower)
-    for _ in range(6):
-        world.heartbeat(leader)
-        world.wait(9_999)
-    assert world.is_held("held")
-    world.heartbeat(leader)
-    world.wait(6)
-    assert world.replies["held"] == SyncResult(errors.REBALANCE_IN_PROGRESS)
-    assert leader not in world.group.members
-    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
@@ -412,30 +282,6 @@ def test_no_assignment_goes_out_that_was_not_written_down(append_error: int, tol
 # Sessions.
 
 
-def test_a_silent_member_is_removed_when_its_session_ends() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.wait(9_999)
-    assert world.heartbeat(follower) == errors.NONE
-    world.wait(1)
-    assert list(world.group.members) == [follower]
-    assert world.heartbeat(leader) == errors.UNKNOWN_MEMBER_ID
-    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
-    world.join("again", follower)
-    assert world.joined("again").leader == follower
-
-
-def test_heartbeats_are_refused_for_every_reason_kafka_has() -> None:
-    world = World()
-    leader, _ = world.stable_pair()
-    assert world.heartbeat(leader, generation=1) == errors.ILLEGAL_GENERATION
-    assert world.heartbeat("made-up") == errors.UNKNOWN_MEMBER_ID
-    assert world.heartbeat(leader, instance="i") == errors.UNKNOWN_MEMBER_ID
-    for group_id, error in (("unknown", errors.UNKNOWN_MEMBER_ID), ("", errors.INVALID_GROUP_ID)):
-        cmd = Heartbeat(group_id=group_id, generation_id=1, member_id=leader)
-        assert world.members.heartbeat(cmd, world.now_ms) == error
-
-
 def test_a_member_whose_join_is_held_needs_no_heartbeats() -> None:
     world = World()
     leader, follower = world.stable_pair()
@@ -447,17 +293,6 @@ def test_a_member_whose_join_is_held_needs_no_heartbeats() -> None:
     assert leader in world.group.members
 
 
-def test_members_that_do_not_join_again_are_removed_after_the_rebalance_timeout() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("held", leader)
-    for _ in range(10):
-        world.heartbeat(follower)
-        world.wait(6_000)
-    assert world.joined("held").members == ((leader, None, b"r"),)
-    assert world.heartbeat(follower) == errors.UNKNOWN_MEMBER_ID
-
-
 def test_an_id_that_is_never_used_is_forgotten_with_its_session() -> None:
     world = World()
     answer = world.join("a")
@@ -466,17 +301,6 @@ def test_an_id_that_is_never_used_is_forgotten_with_its_session() -> None:
     late = world.join("a2", answer.member_id)
     assert late is not None
     assert late.error_code == errors.UNKNOWN_MEMBER_ID
-
-
-def test_a_rebalance_waits_for_who_was_given_an_id() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("third")
-    world.join("l3", leader)
-    world.join("f3", follower)
-    assert world.is_held("l3")
-    world.wait(10_000)
-    assert world.joined("l3").generation_id == 3
 
 
 def test_a_newcomer_whose_client_is_gone_does_not_stay_for_ever() -> None:
@@ -493,26 +317,6 @@ def test_a_newcomer_whose_client_is_gone_does_not_stay_for_ever() -> None:
 
 
 # Leaving.
-
-
-def test_a_leave_starts_a_rebalance_among_the_rest() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    assert world.leave(Leaver(leader)) == (errors.NONE,)
-    assert world.group.leader == follower
-    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
-
-
-def test_the_last_to_leave_empties_the_group_and_that_is_written_down() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    assert world.leave(Leaver(leader), Leaver(follower), Leaver("made-up")) == (
-        errors.NONE,
-        errors.NONE,
-        errors.UNKNOWN_MEMBER_ID,
-    )
-    assert world.state() is GroupState.EMPTY
-    assert world.log[-1] == GroupRecord("consumer", 3, None, None, world.now_ms, ())
 
 
 def test_a_group_that_could_not_be_recorded_as_empty_is_empty_until_a_restart() -> None:
@@ -532,35 +336,6 @@ def test_a_group_that_could_not_be_recorded_as_empty_is_empty_until_a_restart() 
     assert world.log[-1].members == ()
 
 
-def test_a_member_that_leaves_gets_unknown_member_id_for_its_held_requests() -> None:
-    world = World()
-    leader, follower = world.stable_pair()
-    world.join("l3", leader)
-    world.join("f3", follower)
-    world.sync("held", follower)
-    world.leave(Leaver(follower))
-    assert world.replies["held"] == SyncResult(errors.UNKNOWN_MEMBER_ID)
-    world.join("l4", leader, protocols=(("range", b"new"),))
-    third = world.join_new("third")
-    world.join("l5", leader)
-    world.join("held join", third, protocols=(("range", b"other"),))
-    world.leave(Leaver(third))
-    assert world.joined("held join").error_code == errors.UNKNOWN_MEMBER_ID
-
-
-def test_an_id_that_was_handed_out_can_leave_before_it_joins() -> None:
-    world = World()
-    answer = world.join("a")
-    assert answer is not None
-    assert world.leave(Leaver(answer.member_id)) == (errors.NONE,)
-    assert world.group.pending_members == set()
-
-
-def test_leaving_an_unknown_group_is_unknown_member_for_each() -> None:
-    world = World()
-    assert world.leave(Leaver("a"), Leaver("", "i")) == (errors.UNKNOWN_MEMBER_ID,) * 2
-
-
 # Static members.
 
 
@@ -576,31 +351,6 @@ def stable_static(world: World, version: int = 9) -> tuple[str, str]:
     world.sync("two.sync2", second)
     assert world.state() is GroupState.STABLE
     return first.member_id, second
-
-
-def test_a_static_member_comes_back_to_its_place_without_a_rebalance() -> None:
-    world = World()
-    _, second = stable_static(world)
-    answer = world.join("two.back", group_instance_id="i2")
-    assert answer is not None
-    assert answer.error_code == errors.NONE
-    assert answer.generation_id == 2
-    assert answer.member_id != second
-    assert world.state() is GroupState.STABLE
-    assert world.sync("s", answer.member_id, group_instance_id="i2") == SyncResult(0, "consumer", "range", b"other")
-    assert answer.member_id in {m.member_id for m in world.log[-1].members}
-
-
-def test_the_old_incarnation_of_a_static_member_is_fenced() -> None:
-    world = World()
-    _, second = stable_static(world)
-    world.join("two.back", group_instance_id="i2")
-    assert world.heartbeat(second, instance="i2") == errors.FENCED_INSTANCE_ID
-    assert world.sync("s", second, group_instance_id="i2") == SyncResult(errors.FENCED_INSTANCE_ID)
-    assert world.leave(Leaver(second, "i2")) == (errors.FENCED_INSTANCE_ID,)
-    answer = world.join("j", second, group_instance_id="i2")
-    assert answer is not None
-    assert answer.error_code == errors.FENCED_INSTANCE_ID
 
 
 def test_a_static_leader_that_comes_back_leads_on_but_skips_the_assignment() -> None:
@@ -689,26 +439,6 @@ def test_a_group_whose_static_members_all_miss_the_rebalance_ends_with_their_ses
     assert world.state() is GroupState.EMPTY
 
 
-def test_a_static_member_can_be_removed_by_its_instance_id_alone() -> None:
-    world = World()
-    _, second = stable_static(world)
-    assert world.leave(Leaver("", "i1"), Leaver("", "i9"), Leaver("")) == (
-        errors.NONE,
-        errors.UNKNOWN_MEMBER_ID,
-        errors.UNKNOWN_MEMBER_ID,
-    )
-    assert list(world.group.members) == [second]
-
-
-def test_a_handed_out_id_cannot_be_used_as_a_static_member() -> None:
-    world = World()
-    answer = world.join("a")
-    assert answer is not None
-    odd = world.join("a2", answer.member_id, group_instance_id="i1")
-    assert odd is not None
-    assert odd.error_code == errors.UNKNOWN_SERVER_ERROR
-
-
 # Restarts.
 
 
@@ -738,23 +468,6 @@ def test_a_record_of_an_old_layout_takes_the_session_timeout_for_rebalances() ->
 
 
 # What is shown of a group.
-
-
-def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
-    world = World()
-    leader, _ = world.stable_pair()
-    described = describe_classic(world.groups.shard, "g")
-    assert described is not None
-    shown = (described.group_state, described.protocol_type, described.protocol_data)
-    assert shown == ("Stable", "consumer", "range")
-    assert DescribedMember(leader, None, "leader", "/127.0.0.1", b"r", b"half") in described.members
-    world.join("held", leader)
-    described = describe_classic(world.groups.shard, "g")
-    assert described is not None
-    assert described.group_state == "PreparingRebalance"
-    assert {m.metadata for m in described.members} == {b""}
-    assert [g.group_id for g in list_groups(world.groups.shard)] == ["g"]
-    assert describe_classic(world.groups.shard, "unknown") is None
 
 
 def test_subscribed_topics_are_read_from_every_version_of_the_subscription() -> None:
