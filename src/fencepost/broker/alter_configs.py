@@ -15,8 +15,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from fencepost.broker.node import Context
 from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
-from fencepost.broker.topic_rules import TopicRefused, check_internal_settings, check_topic_name
-from fencepost.broker.topics import Topic
+from fencepost.broker.topics import Topic, TopicRefused, check_internal_settings, check_topic_name
 from fencepost.machines.acl.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

@@ -25,8 +25,16 @@ from fencepost.broker.leaders import Leader
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata
 from fencepost.broker.peers import Alone, CarryOut, Peers, take_no_orders
 from fencepost.broker.rpcs import SeenRpc
-from fencepost.broker.topic_rules import check_new_topic, default_replication_factor
-from fencepost.broker.topics import OFFSETS_TOPIC, SETTINGS_PREFIX, TXN_TOPIC, Topic, apply_settings, log_config
+from fencepost.broker.topics import (
+    OFFSETS_TOPIC,
+    SETTINGS_PREFIX,
+    TXN_TOPIC,
+    Topic,
+    apply_settings,
+    check_new_topic,
+    default_replication_factor,
+    log_config,
+)
 from fencepost.machines.acl.acls import Denial
 from fencepost.machines.log.interface import Log, Storage
 from fencepost.machines.partition.partition import Partition

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.broker.api import APIS
 from fencepost.broker.coordinator.runtime import NotCoordinator
-from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.broker.fetches import FetchSessions
 from fencepost.broker.slices import Slices
 from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, ResourceType
 from fencepost.machines.acl.authorizer import SUPPORTED_OPERATIONS, bits

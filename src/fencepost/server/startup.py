@@ -18,7 +18,7 @@ from fencepost.broker.controller import DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.listeners import PLAINTEXT, format_address, format_listener
 from fencepost.broker.metadata import DocumentDamaged, DocumentTooNew
-from fencepost.broker.topic_rules import TopicRefused
+from fencepost.broker.topics import TopicRefused
 from fencepost.counting import counted
 from fencepost.machines.log.interface import CorruptLog, StorageFailed
 from fencepost.server.addresses import CannotListen

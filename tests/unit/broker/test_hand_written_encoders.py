@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from fencepost.broker.api import APIS, k00_produce, k01_fetch, k24_add_partitions_to_txn, k26_end_txn
-from fencepost.broker.fetch_sessions import Wanted
+from fencepost.broker.fetches import Wanted
 from fencepost.machines.partition.partition import AppendResult, Fetched
 from fencepost.machines.txn.records import decode_key, decode_value, encode_key, encode_value, group_by_topic
 from fencepost.machines.txn.states import Txn, TxnState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker import fetch_sessions, topic_rules
+from fencepost.broker import fetches, topics
 from fencepost.broker.api import k00_produce
 from fencepost.broker.node import MAX_NAMES_REQUEST_BYTES
 from fencepost.machines.group.offsets import Offsets
@@ -178,7 +178,7 @@ def test_committed_offsets_are_looked_through_once_for_all_topics_that_are_delet
 def test_fetch_sessions_remember_so_many_partitions_together(
     broker: PureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 5)
+    monkeypatch.setattr(fetches, "MAX_PARTITIONS", 5)
     replies = [broker.call(fetch_of([0, 1, 2], max_wait_ms=0, session_epoch=0), 11) for _ in range(3)]
     sessions = [reply.session_id for reply in replies]
     for session_id, error in zip(sessions, (71 - 1, 71 - 1, 0)):
@@ -203,7 +203,7 @@ def test_a_request_creates_ten_thousand_partitions_at_most(broker: PureBroker) -
 def test_a_broker_has_so_many_partitions_and_its_own_topics_still_fit(
     broker: PureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_rules, "MAX_PARTITIONS", 10)
+    monkeypatch.setattr(topics, "MAX_PARTITIONS", 10)
     assert create(broker, NewTopic("a", 8, 1), NewTopic("b", 7, 1)) == [errors.POLICY_VIOLATION, errors.NONE]
     asked = [MetadataRequest.MetadataRequestTopic(name="new")]
     assert broker.call(MetadataRequest(asked, True), 8).topics[0].error_code == errors.POLICY_VIOLATION

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fencepost.broker.cluster import Cluster
-from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
+from fencepost.broker.fetches import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType

@@ -10,8 +10,14 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.node import Context
 from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
-from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicNames, TopicRefused, check_topic_name
-from fencepost.broker.topics import INTERNAL_TOPICS, Topic
+from fencepost.broker.topics import (
+    INTERNAL_TOPICS,
+    MAX_PARTITIONS_PER_REQUEST,
+    Topic,
+    TopicNames,
+    TopicRefused,
+    check_topic_name,
+)
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

@@ -11,7 +11,7 @@ from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
-from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_REQUEST, TopicNames, TopicRefused, check_replication_factor
+from fencepost.broker.topics import MAX_PARTITIONS_PER_REQUEST, TopicNames, TopicRefused, check_replication_factor
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

@@ -17,7 +17,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting, setting_of
 from fencepost.broker.node import Context
 from fencepost.broker.slices import DESCRIBED_SETTINGS, Sliced, each
-from fencepost.broker.topic_rules import TopicRefused, check_topic_name
+from fencepost.broker.topics import TopicRefused, check_topic_name
 from fencepost.machines.acl.acls import Operation
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.slices import WORK_A_SLICE, Sliced, in_saves
-from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_TOPIC, TopicRefused, check_room
-from fencepost.broker.topics import INTERNAL_TOPICS
+from fencepost.broker.topics import INTERNAL_TOPICS, MAX_PARTITIONS_PER_TOPIC, TopicRefused, check_room
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors

@@ -9,7 +9,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import topic_setting
 from fencepost.broker.node import Context
 from fencepost.broker.slices import Sliced
-from fencepost.broker.topic_rules import TopicRefused
+from fencepost.broker.topics import TopicRefused
 from fencepost.protocol import errors
 from fencepost.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.broker.topic_rules import TopicRefused, check_topic_name
-from fencepost.broker.topics import Topic
+from fencepost.broker.topics import Topic, TopicRefused, check_topic_name
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
