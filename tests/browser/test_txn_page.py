@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from fencepost.client.client import KafkaClient
 from fencepost.demo.orders import OrderProducer, records_of_order
@@ -17,7 +17,7 @@ from fencepost.diagnose.collect.transactions import collect_history
 from fencepost.diagnose.history import History, diagnose_history
 from fencepost.diagnose.words import instant
 from fencepost.testing import Broker
-from tests.browser.conftest import SETTINGS, Workbench, barriers, is_wider_than_the_window
+from tests.browser.conftest import PATIENCE_MS, SETTINGS, Workbench, barriers, is_wider_than_the_window
 from tests.readers.reading import TIMEOUT_S
 from tests.txn_tools import producer_of, write
 from tests.web_server import web_server
@@ -194,6 +194,17 @@ def test_what_to_do_comes_first_and_the_states_are_small_until_opened(page: Page
     states.locator("summary").click()
     expect(states.locator("svg")).to_be_visible()
     assert barriers(page) == []
+
+
+def test_nothing_is_drawn_without_its_style(page: Page, workbench: Workbench) -> None:
+    held: list[Route] = []
+    page.route("**/lanes.css", lambda route: held.append(route))
+    with page.expect_request("**/lanes.css"):
+        page.goto(workbench.url("/txn/styled"))
+    assert page.get_by_role("heading", level=1).count() == 0
+    [route] = held
+    route.continue_()
+    expect(page.get_by_role("heading", level=1)).to_be_visible(timeout=PATIENCE_MS)
 
 
 def test_an_aborted_record_is_called_one(page: Page, workbench: Workbench) -> None:

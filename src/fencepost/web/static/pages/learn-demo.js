@@ -1,8 +1,10 @@
 // A demo, step by step: next, play, pause; each step with its requests, states and records.
 import { html, useEffect, useRef, useState } from "../view.js";
 import { Scroll } from "../parts/scroll.js";
-import { useStylesheet } from "../parts/stylesheet.js";
+import { stylesheet } from "../parts/stylesheet.js";
 import { Drawing, Records, Refused, Rpcs, Txns, useLeaving } from "./learn-parts.js";
+
+await stylesheet(new URL("./learn.css", import.meta.url));
 
 const STATUS = {
   ready: "Ready. Next begins the story.",
@@ -14,7 +16,6 @@ const STATUS = {
 };
 
 export default function Demo({ data, query, setQuery, actNow }) {
-  useStylesheet(new URL("./learn.css", import.meta.url));
   const { run } = data;
   const [problem, setProblem] = useState(null);
   const [isSent, setIsSent] = useState(false);

@@ -2,13 +2,14 @@
 import { html, useEffect, useRef, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
-import { useStylesheet } from "../parts/stylesheet.js";
+import { stylesheet } from "../parts/stylesheet.js";
 import { Prose } from "../parts/text.js";
 import { Guide } from "./learn-guide.js";
 import { Drawing, Records, Refused, useLeaving } from "./learn-parts.js";
 
+await stylesheet(new URL("./learn.css", import.meta.url));
+
 export default function Playground({ data, query, setQuery, actNow }) {
-  useStylesheet(new URL("./learn.css", import.meta.url));
   const { playground } = data;
   const [problem, setProblem] = useState(null);
   const [isBusy, setIsBusy] = useState(false);

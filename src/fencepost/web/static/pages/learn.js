@@ -1,9 +1,10 @@
 // Learn: the demos, and the way to the playground.
 import { html } from "../view.js";
-import { useStylesheet } from "../parts/stylesheet.js";
+import { stylesheet } from "../parts/stylesheet.js";
+
+await stylesheet(new URL("./learn.css", import.meta.url));
 
 export default function Learn({ data }) {
-  useStylesheet(new URL("./learn.css", import.meta.url));
   return html`
     <h1>Learn</h1>
     <p>

@@ -7,6 +7,9 @@ import { Safe } from "../parts/safe.js";
 import { Scroll } from "../parts/scroll.js";
 import { Table } from "../parts/table.js";
 import { Name, counted, visible } from "../parts/text.js";
+import { stylesheet } from "../parts/stylesheet.js";
+
+await stylesheet(new URL("./partition.css", import.meta.url));
 
 const WORDS = {
   plain: "outside any transaction",
@@ -33,7 +36,6 @@ export default function Page({ data, setQuery }) {
     if (way === "later" && data.later !== null) goTo({ first: data.later });
   };
   return html`
-    <link rel="stylesheet" href="/static/pages/partition.css" />
     <h1>Partition <${Name}>${`${data.topic}-${data.partition}`}<//></h1>
     ${data.problems.map((problem) => html`<p class="hint">not known: ${visible(problem)}</p>`)}
     <${Whole} data=${data} />

@@ -6,9 +6,11 @@
 import { html, useState } from "../view.js";
 import { partitionAddress } from "./links.js";
 import { Scroll } from "./scroll.js";
-import { useStylesheet } from "./stylesheet.js";
+import { stylesheet } from "./stylesheet.js";
 import { Prose, visible } from "./text.js";
 import { duration, instant } from "./time.js";
+
+await stylesheet(new URL("./lanes.css", import.meta.url));
 
 const LANE = 32;
 const ROW = 44;
@@ -131,7 +133,6 @@ function Step({ lanes, step, before, isOpen, toggle, note, name }) {
 
 // `note` says why a step shows no request behind it; `name` is the name that the sentences are about.
 export function Lanes({ lanes, steps, label, note, name }) {
-  useStylesheet(new URL("./lanes.css", import.meta.url));
   const [open, setOpen] = useState(() => new Set());
   const toggle = (key) => {
     const next = new Set(open);

@@ -3,7 +3,9 @@
 import { html } from "../view.js";
 import { State } from "./badge.js";
 import { Scroll } from "./scroll.js";
-import { useStylesheet } from "./stylesheet.js";
+import { stylesheet } from "./stylesheet.js";
+
+await stylesheet(new URL("./machine.css", import.meta.url));
 
 const SIZE = { width: 148, height: 36 };
 const LOOP = { width: 26, height: 34 };
@@ -63,7 +65,6 @@ function inWords(machine) {
 }
 
 export function Machine({ machine }) {
-  useStylesheet(new URL("./machine.css", import.meta.url));
   const places = Object.fromEntries(machine.states.map((state) => [state.name, state]));
   // Taken moves are drawn last, so that they lie on top.
   const moves = [...machine.moves].sort((a, b) => a.steps.length - b.steps.length);
@@ -93,7 +94,6 @@ export function Machine({ machine }) {
 }
 
 export function States({ machine, isOpen = false }) {
-  useStylesheet(new URL("./machine.css", import.meta.url));
   // A state that lasts has a record for each partition that was added.
   const way = machine.way.filter((state, n) => state !== machine.way[n - 1]);
   return html`<details class="states" open=${isOpen}>

@@ -1,14 +1,12 @@
-// Loads the stylesheet of a part once, when the part is first drawn.
-import { useEffect } from "../view.js";
-
-export function useStylesheet(url) {
-  useEffect(() => {
-    if ([...document.styleSheets].some((sheet) => sheet.href === url.href)) return;
-    if (document.querySelector(`link[data-part="${url.pathname}"]`)) return;
+// Loads the stylesheet of a module, which awaits it: nothing is drawn without its style.
+export function stylesheet(url) {
+  return new Promise((done) => {
+    if (document.querySelector(`link[data-part="${url.pathname}"]`)?.sheet) return done();
     const link = document.createElement("link");
     link.rel = "stylesheet";
     link.href = url.href;
     link.dataset.part = url.pathname;
+    link.onload = link.onerror = done;
     document.head.append(link);
-  }, [url.href]);
+  });
 }
