@@ -157,12 +157,9 @@ class TxnCoordinator:
             else:
                 # Differs: Kafka answers CONCURRENT_TRANSACTIONS to an InitProducerId that aborts a transaction, and the
                 # client asks again. Fencepost answers after the abort.
-                try:
-                    self.init_producer_id(
-                        txn.transactional_id, expected_producer_id, expected_epoch, timeout_ms, now_ms, reply
-                    )
-                except NotCoordinator:  # The id has moved to another node meanwhile.
-                    reply(errors.NOT_COORDINATOR, -1, -1)
+                self.init_producer_id(
+                    txn.transactional_id, expected_producer_id, expected_epoch, timeout_ms, now_ms, reply
+                )
 
         if self._trace is not None:
             self._trace(aborted_for_another(txn))
