@@ -44,18 +44,16 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
                     yield Anomaly("nonmonotonic-poll", what, (*_before(last), event))
                     continue
                 if position is not None:
-                    for skipped in _between(offsets, position, offset):
-                        yield _skipped(
-                            index, by, where, (skipped, values[skipped]), offset, got, (*_before(last), event)
-                        )
+                    for at in _between(offsets, position, offset):
+                        yield from _skipped(index, by, where, (at, values[at]), offset, got, (*_before(last), event))
                 position = offset + 1
                 send = index.sends.get(value)
                 if send is not None and send.txn is not None:
                     got[send.by, send.txn] = value
             if position is not None and position < event.position:
-                for skipped in _between(offsets, position, event.position):
-                    found = (skipped, values[skipped])
-                    yield _skipped(index, by, where, found, event.position, got, (*_before(last), event))
+                for at in _between(offsets, position, event.position):
+                    found = (at, values[at])
+                    yield from _skipped(index, by, where, found, event.position, got, (*_before(last), event))
                 position = event.position
             last = event
 
@@ -106,14 +104,16 @@ def _skipped(
     offset: int,
     got: dict[tuple[str, int | None], str],
     proof: tuple[Assign | Poll, ...],
-) -> Anomaly:
+) -> Iterator[Anomaly]:
     at, value = skipped
     what = f"{by} went on to {where[0]}-{where[1]} offset {offset} without offset {at} ({value})"
     read = (index.seen[value][0],) if value in index.seen else ()
     send = index.sends.get(value)
     if send is None:
-        return Anomaly("poll-skip", what, (*read, *proof))
-    other = got.get((send.by, send.txn)) if send.txn is not None else None
-    if other is None:
-        return Anomaly("poll-skip", what, (send, *read, *proof))
-    return Anomaly("G1b", f"{what}, though it got {other} of the same transaction", (send, *read, *proof))
+        yield Anomaly("poll-skip", what, (*read, *proof))
+    elif send.at > proof[-1].at:
+        return  # A power loss took what was there when the reader passed.
+    elif send.txn is not None and (other := got.get((send.by, send.txn))) is not None:
+        yield Anomaly("G1b", f"{what}, though it got {other} of the same transaction", (send, *read, *proof))
+    else:
+        yield Anomaly("poll-skip", what, (send, *read, *proof))

@@ -581,6 +581,13 @@ NOT_ACCUSED = [
         "w ended 2 aborted\nrest\nlog tea-0:",
     ),
     (
+        "a record that was sent after a power loss, at an offset that a reader had passed before it",
+        (
+            "u assign tea-0@0 read_uncommitted\nu reads tea-0: to 1\npower loss\nu assign tea-0@0 read_uncommitted\n"
+            "v sends c to tea-0\nv acked c tea-0@0\nu reads tea-0: 0=c\nrest\nr reads tea-0: 0=c"
+        ),
+    ),
+    (
         "a record that only a read_uncommitted reader got before a power loss",
         AN_ABORT + "u assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a\npower loss\nv begin 1\nv sends c to tea-0\n"
         "v commits 1\nv ended 1 committed\nu assign tea-0@0 read_uncommitted\nu reads tea-0: 1=c",
