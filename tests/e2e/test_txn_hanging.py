@@ -163,6 +163,9 @@ def test_a_group_that_waits_is_shown_with_its_member_its_lags_and_what_it_waits_
         assert (there["committed_offset"], there["is_waiting"], there["waits_for"]) == (None, False, None)
         shown = run("group", "describe", group_id).out
         assert f"{topic}-0 1 2 3 1 2 no {transactional_id}" in shown
+        # A small lag to the LSO looks as if all were well, so the text says what it means, and what to call next.
+        assert f"1 offset on {topic}-0 waits for `{transactional_id}` (producer " in shown
+        assert shown.endswith(f": fencepost txn explain {transactional_id}")
 
         listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
         assert (listed[group_id]["waiting_count"], listed[group_id]["lag_to_high_watermark"]) == (1, 2)

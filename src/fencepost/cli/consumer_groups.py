@@ -82,8 +82,8 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
     """Show the members and offsets of one group
 
     Shows for each partition how far the group is behind the last stable offset (LSO) and behind the high watermark,
-    whether a newer offset is in a transaction that has not ended, and the transaction that the group waits for. While
-    an offset is in a transaction, a new member cannot start, and the command that shows or ends it is printed.
+    whether a newer offset is in a transaction that has not ended, and the transaction that the group waits for, with
+    the command that explains or ends it. While an offset is in a transaction, a new member cannot start.
 
     \b
     Example:
@@ -136,7 +136,7 @@ def list_text(document: GroupList) -> Iterator[Block]:
 
 def description_text(document: GroupDescription) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph, Table
-    from fencepost.cli.txn.text import lag_text
+    from fencepost.cli.txn.text import lag_text, waits_for
     from fencepost.client.admin.answers import NamedPartition
 
     yield Fields(
@@ -183,6 +183,8 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
             ],
             optional=("HIGH WATERMARK", "LAST STABLE OFFSET", *least),
         )
+    if document.pins:
+        yield Paragraph("\n".join(map(waits_for, document.pins)), is_bold=True)
     if document.offsets_wait_for is not None:
         yield Paragraph(_what_holds_offsets(document.offsets_wait_for), is_bold=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset
 from fencepost.diagnose.affected import by_lag, home_of, is_behind, lags, total
-from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso, lso_row
+from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso, lso_row, pins_of
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
 
 
@@ -81,6 +81,8 @@ class GroupDescription:
     unknown_count: int
     members: tuple[MemberRow, ...]
     partitions: tuple[GroupPartition, ...]
+    # The transactions that it waits for on its partitions, the oldest first.
+    pins: tuple[Pin, ...]
     # The oldest transaction where offsets of the group are in one; until it ends, a new member may be unable to start.
     offsets_wait_for: Pin | None
     problems: tuple[str, ...]
@@ -146,6 +148,7 @@ def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:
             for m in members
         ),
         partitions=partitions,
+        pins=pins_of(p.waits_for for p in partitions if p.waits_for is not None),
         offsets_wait_for=_offsets_wait_for(snapshot) if any(p.is_pending for p in partitions) else None,
         problems=(*snapshot.lso.unanswered_coordinators, *snapshot.lso.problems, *snapshot.problems),
     )

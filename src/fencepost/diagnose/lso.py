@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
@@ -79,7 +80,7 @@ def diagnose_lso(snapshot: Look, max_age_ms: int | None = None, shows_all: bool 
     rows = [lso_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
     waiting = [row for row in rows if row.waiting > 0]
     shown = rows if shows_all else waiting
-    pins = _pins(waiting)
+    pins = pins_of(waiting)
     return LsoReport(
         now_ms=snapshot.now_ms,
         partitions=tuple(sorted(shown, key=lambda row: (-(row.age_ms or 0), row.topic, row.partition))),
@@ -150,7 +151,8 @@ def _unknown_ages(waiting: list[LsoRow]) -> list[str]:
     ]
 
 
-def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
+def pins_of(rows: Iterable[LsoRow]) -> tuple[Pin, ...]:
+    """The transactions that readers of some partitions wait for, the oldest first."""
     by_txn: dict[tuple[int, bool], list[LsoRow]] = {}
     for row in rows:
         if row.producer_id is not None:

@@ -164,7 +164,7 @@ def lso(document: LsoReport) -> Iterator[Block]:
         optional=("CLIENT", "TIMEOUT", "EPOCH", "PRODUCER", "HIGH WATERMARK", "LAST STABLE OFFSET"),
     )
     if document.pins:
-        yield Paragraph("\n".join(_pin(pin) for pin in document.pins), is_bold=True)
+        yield Paragraph("\n".join(waits_for(pin) for pin in document.pins), is_bold=True)
     if document.groups:
         yield Table(
             (
@@ -195,7 +195,7 @@ def name_of(pin: Pin) -> str:
     return f"`{pin.transactional_id}` ({producer})" if pin.transactional_id is not None else producer
 
 
-def _pin(pin: Pin) -> str:
+def waits_for(pin: Pin) -> str:
     """The offsets that wait, the transaction that they wait for, and the commands to run next."""
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"

@@ -91,6 +91,7 @@ def described(members: int, partitions: int) -> GroupDescription:
             )
             for n in range(partitions)
         ),
+        pins=(),
         offsets_wait_for=None,
         problems=(),
     )
