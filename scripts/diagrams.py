@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks import report
-from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
@@ -31,6 +30,7 @@ from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV2
 from fencepost.verify.checkers.kinds import KINDS
+from fencepost.web.machine import TXN_CAUSES
 from tests.pure_broker import PureBroker
 from tests.transcripts.parsing import TV1_REQUESTS, TV2_REQUESTS, Step, Transcript, parse_step
 from tests.transcripts.running import run

@@ -20,23 +20,22 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, LISTENER_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES, WHEN_1
+from fencepost.client.admin.orders import NodeList
+from fencepost.client.admin.users import UserList
 from fencepost.client.settings import KNOWN as CLIENT_SETTINGS
 from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.diagnose.errors.entry import ErrorEntry
-from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.librdkafka import LOCAL
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.explain.explanation import Explanation
 from fencepost.diagnose.groups import GroupDescription, GroupList
-from fencepost.diagnose.hanging import HangingReport
+from fencepost.diagnose.hanging import HangingReport, ProducerList
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
-from fencepost.diagnose.nodes import NodeList
 from fencepost.diagnose.orders import Ended
-from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
 from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
-from fencepost.diagnose.users import UserList
 from fencepost.spark.preflight.report import CheckReport
 from fencepost.tap.decoding import WireEvent
 from fencepost.verify.report.document import VerifyReport

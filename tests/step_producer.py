@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from fencepost.client.admin.offsets import OffsetToCommit
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch

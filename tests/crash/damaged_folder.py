@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.machines.acl.acls import Operation
 from fencepost.machines.txn.records import partition_for
 from fencepost.protocol import errors

@@ -9,10 +9,9 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.client.admin.offsets import commit_offsets, committed_offsets
+from fencepost.client.admin.offsets import OffsetToCommit, commit_offsets, committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unreachable
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch

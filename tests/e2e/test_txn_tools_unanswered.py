@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from fencepost.cli import main
-from fencepost.client.admin import asking
+from fencepost.client.admin import answers
 from fencepost.client.client import KafkaClient
 from fencepost.protocol import errors
 from fencepost.testing import Broker
@@ -97,7 +97,7 @@ def test_a_slow_broker_is_called_slow(
     broker: Broker, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a hint about security, because the broker has answered before; with the time that it took."""
-    monkeypatch.setattr(asking, "DEADLINE_S", 1.0)
+    monkeypatch.setattr(answers, "DEADLINE_S", 1.0)
     with broker.faults.drop_on("ListTransactions", times=None):
         exit_code, _, err = run(broker.bootstrap_servers, "list")
     assert exit_code == 3

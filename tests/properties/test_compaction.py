@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt

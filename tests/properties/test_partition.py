@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.producers import BATCHES_KEPT, Producer, decode_snapshot, encode_snapshot

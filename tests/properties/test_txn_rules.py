@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.metadata import decode_metadata
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.protocol.messages import FetchRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.topic_partition import TopicPartition

@@ -20,12 +20,12 @@ from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS,
 from fencepost.broker.topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.client.settings import KNOWN as OUR_CLIENT_SETTINGS
-from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
 from fencepost.server.control import POINTS
 from fencepost.spark.settings import SINK_SETTINGS
+from fencepost.web.machine import TXN_CAUSES
 from scripts import diagrams, reference
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # It judges any cluster, so it knows nothing of our broker.
     "verify": {"protocol", "child", "client", "counting", "faults", "tap"},
     # The machines are there for their tables, from which diagrams are drawn.
-    "web": {"protocol", "machines", "client", "commands", "diagnose", "demo", "spelling", "tap", "testing"},
+    "web": {"protocol", "machines", "client", "commands", "counting", "diagnose", "demo", "spelling", "tap", "testing"},
     "cli": {
         *("protocol", "child", "client", "commands", "counting", "server", "diagnose", "demo", "faults", "interrupts"),
         *("printable", "spark", "tap", "testing", "verify", "web"),

@@ -10,7 +10,7 @@ from fencepost.cli.beside import DEFAULT_WEB_ADDRESS, WorkbenchBeside, check_web
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import with_hint
 from fencepost.cli.streams import announce
-from fencepost.client.numbers import whole_number
+from fencepost.counting import whole_number
 from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cl
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
-    from fencepost.diagnose.nodes import NodeList
+    from fencepost.client.admin.orders import NodeList
 
 NODES_HINT = "`fencepost cluster nodes` shows all nodes"
 AWAY_HINT = "is this node paused or stopped? Name another one, or several separated by commas, with --bootstrap"
@@ -34,10 +34,9 @@ def cluster() -> None:
 
 def _give(options: ClusterOptions, as_json: bool, order: str, node_id: int = -1, **given: str | int) -> None:
     from fencepost.cli.output import write
-    from fencepost.client.admin.nodes import OrderDeclined, order_nodes
+    from fencepost.client.admin.orders import OrderDeclined, order_nodes
     from fencepost.client.failures import DeadlinePassed, Unreachable
     from fencepost.client.session import Unsupported
-    from fencepost.diagnose.nodes import node_list
 
     with options.connect() as client:
         try:
@@ -52,7 +51,7 @@ def _give(options: ClusterOptions, as_json: bool, order: str, node_id: int = -1,
                 "the brokers of this cluster take no orders about nodes",
                 "only a Fencepost broker does: `fencepost broker --brokers 3`",
             ) from None
-    write(node_list(nodes), _table, as_json)
+    write(nodes, _table, as_json)
 
 
 def _table(document: NodeList) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from fencepost.cli.options import as_json_option
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.diagnose.errors.entry import ErrorEntry
-    from fencepost.diagnose.errors.lookup import OtherError
+    from fencepost.diagnose.errors.table import OtherError
 
 
 # `-1` is a code, not an option.
@@ -35,7 +35,7 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
         fencepost error concurrent --json
     """
     from fencepost.cli.output import write
-    from fencepost.diagnose.errors.lookup import NotFound, look_up
+    from fencepost.diagnose.errors.table import NotFound, look_up
 
     if lists:
         if error is not None:
@@ -77,7 +77,7 @@ def list_text(entries: tuple[ErrorEntry, ...]) -> Iterator[Block]:
 
 def _fields(entry: ErrorEntry | OtherError) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph
-    from fencepost.diagnose.errors.lookup import OtherError
+    from fencepost.diagnose.errors.table import OtherError
 
     yield Paragraph(f"{entry.name} ({entry.code})", is_bold=True)
     if isinstance(entry, OtherError):

@@ -189,7 +189,7 @@ class ClusterOptions:
     @contextmanager
     def connect(self) -> Iterator[KafkaClient]:
         """A client for the length of a block; its errors become failures of the command."""
-        from fencepost.client.admin.asking import DEADLINE_S
+        from fencepost.client.admin.answers import DEADLINE_S
         from fencepost.client.client import KafkaClient
         from fencepost.client.failures import BadClientSetting, ClientError
 

@@ -20,7 +20,7 @@ from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
 from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
 from fencepost.cli.options import failure_of
 from fencepost.cli.streams import say
-from fencepost.diagnose.plain import plain
+from fencepost.diagnose.words import plain
 from fencepost.printable import printable, printable_document
 
 if TYPE_CHECKING:

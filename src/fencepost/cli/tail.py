@@ -29,7 +29,7 @@ class StartType(click.ParamType):  # type: ignore[type-arg]  # In older versions
     name = "start"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
-        from fencepost.diagnose.collect.clock import now_ms
+        from fencepost.diagnose.collect.look import now_ms
         from fencepost.diagnose.tail.starting import Start, StartKind
 
         text = str(value).strip()
@@ -89,7 +89,8 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
     from fencepost.cli.topic import unknown_topic
     from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.collect.reading import DamagedBatch, TopicGone
+    from fencepost.client.fetching import TopicGone
+    from fencepost.diagnose.collect.reading import DamagedBatch
     from fencepost.diagnose.collect.tail import TopicTail
     from fencepost.protocol.batch import Corrupt
 
@@ -136,9 +137,8 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
 
 def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     """Prints an event: data on stdout, remarks on stderr."""
-    from fencepost.diagnose.plain import plain
-    from fencepost.diagnose.tail.documents import Remark, document_of
-    from fencepost.diagnose.tail.text import SHOWN_CHARS, line_of, outcome_of
+    from fencepost.diagnose.tail.documents import SHOWN_CHARS, Remark, document_of, line_of, outcome_of
+    from fencepost.diagnose.words import plain
     from fencepost.printable import printable
 
     coloured = sys.stdout.isatty()

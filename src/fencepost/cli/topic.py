@@ -184,7 +184,7 @@ def describe(name: str, all_settings: bool, cluster: ClusterOptions, as_json: bo
     """
     from fencepost.cli.output import write
     from fencepost.cli.txn.showing import require_answers
-    from fencepost.diagnose.collect.topics import collect_topic
+    from fencepost.diagnose.collect.partitions import collect_topic
     from fencepost.diagnose.topics import diagnose_topic
 
     with cluster.connect() as client:
@@ -237,7 +237,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
 
 
 def unknown_topic(cluster: ClusterOptions, client: KafkaClient, name: str) -> Failure:
-    from fencepost.diagnose.collect.topics import collect_similar
+    from fencepost.diagnose.collect.partitions import collect_similar
 
     near = next(iter(collect_similar(client, name)), None)
     every = f"`{cluster.command('topic', 'list')}` lists the topics"

@@ -18,7 +18,7 @@ from fencepost.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHA
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
-    from fencepost.diagnose.users import UserList
+    from fencepost.client.admin.users import UserList
 
 MECHANISMS = tuple(SCRAM_MECHANISMS)
 
@@ -109,10 +109,10 @@ def list_(data: str | None, cluster: ClusterOptions, as_json: bool) -> None:
         fencepost user list --data ./brew-data --json
     """
     from fencepost.cli.output import write
-    from fencepost.diagnose.users import diagnose_users
+    from fencepost.client.admin.users import user_list
 
     _refuse_both(data, cluster)
-    document = diagnose_users(_users(data, cluster))
+    document = user_list(_users(data, cluster))
     write(document, _list, as_json)
     if not document.users:
         say("no users")

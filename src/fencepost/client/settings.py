@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.client.numbers import whole_number
 from fencepost.client.oauthbearer import OAUTHBEARER_SETTINGS, OAuthLogin, parse_login
 from fencepost.client.sasl import MECHANISMS, OAUTHBEARER
 from fencepost.client.tls import TLS_SETTINGS, TlsSettings, parse_tls
+from fencepost.counting import whole_number
 from fencepost.spelling import did_you_mean
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

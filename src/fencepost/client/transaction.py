@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fencepost.client.admin.configs import broker_setting, setting_of_every_broker
+from fencepost.client.admin.offsets import OffsetToCommit, split_offsets
 from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient, retry
 from fencepost.client.failures import (
     BadClientSetting,
@@ -26,7 +27,6 @@ from fencepost.client.failures import (
     OutcomeUnknown,
     TransactionLost,
 )
-from fencepost.client.offset_commits import OffsetToCommit, split_offsets
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset
-from fencepost.diagnose.affected import by_lag, home_of, is_behind, lags, total
-from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso, lso_row, pins_of
+from fencepost.diagnose.lso import (
+    LsoRow,
+    Pin,
+    by_lag,
+    diagnose_lso,
+    home_of,
+    is_behind,
+    lags,
+    lso_row,
+    pins_of,
+    total,
+)
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
 
 

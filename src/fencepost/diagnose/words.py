@@ -1,10 +1,29 @@
-"""Times, shares and lists as text."""
+"""How documents show values: as JSON, and times, shares and lists as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from itertools import pairwise
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """A document as JSON values: a dataclass or named tuple becomes an object, an enum its name in lower case."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name: plain(field) for name, field in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(field) for key, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name.lower()
+    return value
+
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 SHOWN_AT_MOST = 4

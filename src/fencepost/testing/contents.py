@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
-from fencepost.client.admin.fetching import fetch_partitions
 from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, list_offsets, partitions_of
 from fencepost.client.admin.transactions import describe_transactions, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.client.fetching import fetch_partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest
 from fencepost.testing.faults import OrderRefused
@@ -57,13 +57,7 @@ def read_committed(client: KafkaClient, topic: str) -> Iterator[CommittedRecord]
 def _read_partition(client: KafkaClient, where: NamedPartition, start: int, end: int) -> Iterator[CommittedRecord]:
     position = start
     while position < end:
-        topic, leader = client.topic(where.topic), client.leader(*where)
-        fetched = fetch_partitions(client, leader, topic, {where.partition: position}, READ_COMMITTED, 0)[
-            where.partition
-        ]
-        if fetched.error_code:
-            raise BrokerError(fetched.error_code, f"reading {where}")
-        records, following = fetched.delivered(position)
+        records, following = fetch_partition(client, where, position, READ_COMMITTED).delivered(position)
         for record in records:
             if record.offset < end:
                 yield CommittedRecord(*where, record.offset, record.key, record.value, record.headers, record.timestamp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fencepost.client.numbers import whole_number
+from fencepost.counting import whole_number
 
 T = TypeVar("T")
 PAGE_SIZE = 50

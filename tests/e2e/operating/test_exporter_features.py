@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.client.admin.offsets import OffsetToCommit
 from fencepost.client.client import KafkaClient
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import Transaction
 from fencepost.diagnose.exporter.collecting import ClusterWatch
 from fencepost.testing import Broker

@@ -15,9 +15,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from fencepost.cli.groups import ReaderGone
-from fencepost.client.admin.fetching import FetchedPartition, fetch_partitions
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect.reading import TopicGone
+from fencepost.client.fetching import FetchedPartition, TopicGone, fetch_partitions
 from fencepost.diagnose.collect.tail import TopicTail
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent
 from fencepost.diagnose.tail.outcomes import Fate
@@ -194,7 +193,7 @@ def test_a_damaged_batch_is_named_with_both_checksums_and_not_shown(
         answers = fetch_partitions(*asked)
         return {n: p._replace(records=bytes(p.records).replace(b"second", b"sAcond")) for n, p in answers.items()}
 
-    monkeypatch.setattr("fencepost.diagnose.collect.reading.fetch_partitions", on_a_bad_disk)
+    monkeypatch.setattr("fencepost.client.fetching.fetch_partitions", on_a_bad_disk)
     shown = run("tail", f"{topic}:0", "--from", "earliest", "--json")
     assert (shown.exit_code, [line["value"] for line in shown.lines]) == (1, ["first"])
     assert re.match(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.client.admin.offsets import OffsetToCommit
 from fencepost.client.admin.partitions import READ_COMMITTED
 from fencepost.client.client import KafkaClient
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.verify.history import SendOffsets
 from fencepost.verify.workload.notes import now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fencepost.client.isolation import Isolation
+from fencepost.client.fetching import Isolation
 from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.messages import (

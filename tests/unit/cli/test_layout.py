@@ -20,11 +20,10 @@ from fencepost.client.admin.groups import GroupMember, GroupMembership, GroupOff
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.groups import diagnose_group, diagnose_groups
-from fencepost.diagnose.hanging import diagnose_hanging
+from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
 from fencepost.diagnose.history import diagnose_history
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.orders import Ended, EndedPartition
-from fencepost.diagnose.producers import diagnose_producers
 from fencepost.diagnose.snapshot import (
     OFFSETS_TOPIC,
     GroupSnapshot,

@@ -14,7 +14,7 @@ from rich.console import Console
 from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, drawn, watch, write
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.failures import Unreachable
-from fencepost.diagnose.plain import plain
+from fencepost.diagnose.words import plain
 
 
 class Colour(Enum):

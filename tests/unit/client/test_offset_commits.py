@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.client.offset_commits import MOST_APPENDED_BYTES, OffsetToCommit, split_offsets
+from fencepost.client.admin.offsets import MOST_APPENDED_BYTES, OffsetToCommit, split_offsets
 
 # What Apache Kafka 4.3.1 appends for one of these: 1,792 fit into 1,048,588 bytes, and 1,793 do not.
 GROUP, TOPIC, METADATA, MEASURED_BYTES = "g" * 20, "t" * 20, "m" * 500, 586

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fencepost.client import transaction
+from fencepost.client.admin.offsets import OffsetToCommit
 from fencepost.client.client import KafkaClient
 from fencepost.client.connection import Disconnected
 from fencepost.client.failures import Fenced
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import REST_S, Transaction, find_unverified, needs_new_epoch
 from fencepost.protocol.messages import CreateTopicsRequest, EndTxnRequest, InitProducerIdRequest
 from fencepost.protocol.schema import Message

@@ -6,8 +6,8 @@ import pytest
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset, ListedGroup
-from fencepost.diagnose.affected import affected_groups, is_behind
 from fencepost.diagnose.groups import diagnose_group, diagnose_groups
+from fencepost.diagnose.lso import affected_groups, is_behind
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, Look
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, ends
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.duels import Duel, find_duel
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.explain.findings import Cause
+from fencepost.diagnose.history import Duel, find_duel
 from fencepost.diagnose.snapshot import LogEntry
 from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, TxnState
 from tests.unit.diagnose.snapshots import NOW_MS, described, entry, txn_snapshot

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn
-from fencepost.diagnose.hanging import diagnose_hanging
-from fencepost.diagnose.producers import diagnose_producers
+from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
 from fencepost.diagnose.snapshot import Look, ProducersSnapshot, open_txn, settled
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer
 

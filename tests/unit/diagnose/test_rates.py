@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.rates import EndCount, Rates, count_ends
+from fencepost.diagnose.overview import EndCount, Rates, count_ends
 from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn, TxnState
 from fencepost.protocol.batch import encode_batch

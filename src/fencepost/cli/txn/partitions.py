@@ -10,7 +10,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
 from fencepost.cli.streams import say
 from fencepost.cli.txn.showing import require_answers, show, what_is_missing, write
-from fencepost.client.numbers import whole_number
+from fencepost.counting import whole_number
 
 if TYPE_CHECKING:
     from fencepost.diagnose.lso import Pin
@@ -34,7 +34,7 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     """
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.partitions import collect_producers
-    from fencepost.diagnose.producers import diagnose_producers
+    from fencepost.diagnose.hanging import diagnose_producers
 
     topic, partition = parse_place(place)
     with cluster.connect() as client:

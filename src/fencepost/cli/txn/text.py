@@ -8,11 +8,10 @@ from fencepost.cli.output import Block, Fields, Paragraph, Table
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.counting import counted
 from fencepost.diagnose.explain.explanation import Explanation
-from fencepost.diagnose.hanging import HangingReport
+from fencepost.diagnose.hanging import HangingReport, ProducerList
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport, Pin
 from fencepost.diagnose.orders import Ended
-from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import duration, instant, listed, percent
 

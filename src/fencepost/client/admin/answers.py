@@ -1,9 +1,14 @@
-"""The answers of a cluster to the questions of this package."""
+"""The answers of a cluster to the questions of this package; how long one waits for them, how questions are split."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from fencepost.client.client import KafkaClient, retry
+from fencepost.client.failures import BrokerError
+from fencepost.protocol.schema import Message
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,3 +75,37 @@ class Answers(Generic[K, V]):
     problems: list[str] = field(default_factory=list)
     # Resources that this user may not describe.
     denied: set[K] = field(default_factory=set)
+
+
+# An operator waits at a terminal for the answer.
+DEADLINE_S = 10.0
+
+
+def ask(
+    client: KafkaClient,
+    node_id: int,
+    request: Message,
+    error_of: Callable[[Any], int] = lambda r: int(r.error_code),
+    at_most: int | None = None,
+) -> Any:
+    """Ask one broker, with at most this version; ask again while the error is retriable. Raises ClientError."""
+
+    def attempt() -> Any:
+        response = client.send(client.broker(node_id), request, at_most)
+        code = error_of(response)
+        if code:
+            raise BrokerError(code, type(request).__name__.removesuffix("Request"))
+        return response
+
+    return retry(attempt, DEADLINE_S)
+
+
+def by_value(mapping: Mapping[K, int]) -> dict[int, list[K]]:
+    grouped: dict[int, list[K]] = {}
+    for key, value in mapping.items():
+        grouped.setdefault(value, []).append(key)
+    return grouped
+
+
+def chunks(items: Sequence[V], size: int) -> Iterator[Sequence[V]]:
+    return (items[i : i + size] for i in range(0, len(items), size))

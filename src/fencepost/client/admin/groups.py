@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fencepost.client.admin.answers import Answers, NamedPartition
-from fencepost.client.admin.asking import ask, by_value, chunks
+from fencepost.client.admin.answers import Answers, NamedPartition, ask, by_value, chunks
 from fencepost.client.admin.offsets import LAST_WITH_TOPIC_NAMES, group_answers, offset_fetch_request, partition_answers
 from fencepost.client.client import COORDINATOR_MOVED, GROUP, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError

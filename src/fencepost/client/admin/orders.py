@@ -1,15 +1,18 @@
-"""The two orders that end a transaction from outside: fence its producer, or write an abort marker."""
+"""Orders: end a transaction from outside, and stop, start, pause or resume the nodes of a Fencepost broker.
+
+A transaction ends from outside in two ways: fence its producer, or write an abort marker.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from fencepost.client.admin.answers import NamedPartition, Producer
-from fencepost.client.admin.asking import DEADLINE_S
+from fencepost.client.admin.answers import DEADLINE_S, NamedPartition, Producer
 from fencepost.client.client import TRANSACTION, KafkaClient, retry
-from fencepost.client.failures import BrokerError
+from fencepost.client.failures import BrokerError, ClientError
 from fencepost.protocol import errors
-from fencepost.protocol.messages import InitProducerIdRequest, WriteTxnMarkersRequest
+from fencepost.protocol.messages import InitProducerIdRequest, OrderNodesRequest, WriteTxnMarkersRequest
 
 FENCE_DEADLINE_S = 30.0
 FALLBACK_TIMEOUT_MS = 1000
@@ -64,3 +67,50 @@ def write_abort_marker(client: KafkaClient, where: NamedPartition, producer: Pro
             raise BrokerError(code, f"the abort marker for producer {producer.producer_id} on {where}")
 
     retry(attempt, DEADLINE_S)
+
+
+class OrderDeclined(ClientError):
+    """The broker cannot carry out the order. The message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    node_id: int
+    address: str
+    state: str  # up, paused, stopped
+    leaders: int  # Partitions of topics that it leads.
+    coordinators: int  # Partitions of `__transaction_state` and `__consumer_offsets` that it leads.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeList:
+    """The document of `fencepost cluster`."""
+
+    nodes: tuple[NodeRow, ...]
+
+
+def order_nodes(
+    client: KafkaClient,
+    order: str,
+    node_id: int = -1,
+    topic: str = "",
+    partition: int = -1,
+    transactional_id: str = "",
+) -> NodeList:
+    """Have any node that is up carry out the order; return all nodes. Raises OrderDeclined, Unsupported."""
+    request = OrderNodesRequest(order, node_id, topic, partition, transactional_id)
+    response = retry(lambda: client.send(client.any_broker(), request), DEADLINE_S)
+    if response.error_code:
+        raise OrderDeclined(response.error_message or f"error {response.error_code}")
+    return NodeList(
+        nodes=tuple(
+            NodeRow(
+                node_id=node.node_id,
+                address=f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}",
+                state=node.state,
+                leaders=node.leaders,
+                coordinators=node.coordinators,
+            )
+            for node in response.nodes
+        )
+    )

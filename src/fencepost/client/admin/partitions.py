@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fencepost.client.admin.answers import Answers, NamedPartition, Producer
-from fencepost.client.admin.asking import DEADLINE_S, by_value, chunks
+from fencepost.client.admin.answers import Answers, NamedPartition, Producer, by_value, chunks
 from fencepost.client.client import DEFAULT_DEADLINE_S, KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError, Unreachable
 from fencepost.protocol import errors
-from fencepost.protocol.batch import BatchHeader, Buffer
-from fencepost.protocol.messages import DescribeProducersRequest, FetchRequest, ListOffsetsRequest
-from fencepost.protocol.records import iter_batches
+from fencepost.protocol.messages import DescribeProducersRequest, ListOffsetsRequest
 from fencepost.protocol.schema import Message
 from fencepost.spelling import did_you_mean
 
@@ -22,12 +19,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST, EARLIEST = -1, -2
 # Keeps requests and replies at a few hundred kilobytes.
 PARTITIONS_PER_REQUEST = 2000
-FETCH_BYTES = 4 << 20
-FETCH_WAIT_MS = 500
-EMPTY_FETCHES = 5
 # Asked about to learn what this user may see. The hyphen keeps it apart from the prefixes that users are given.
 UNUSED_TOPIC = "-which-topics-may-this-user-see"
-NAMES_IN_FETCH = 12  # Later versions name topics by their id.
 
 V = TypeVar("V")
 
@@ -204,38 +197,3 @@ def _ask_leader(
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     return list(read(client.send(client.broker(node_id), request(by_topic))))
-
-
-def read_batches(
-    client: KafkaClient, where: NamedPartition, start: int, end: int, fetch_bytes: int = FETCH_BYTES
-) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Every batch, committed or not, with offsets from `start` to before `end`. A request asks for `fetch_bytes`."""
-    topic = FetchRequest.FetchTopic
-    partition = FetchRequest.FetchPartition
-    position, empty = start, 0
-    while position < end and empty < EMPTY_FETCHES:
-        part = partition(where.partition, fetch_offset=position, partition_max_bytes=fetch_bytes)
-        request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS,
-            min_bytes=1,
-            max_bytes=fetch_bytes,
-            isolation_level=READ_UNCOMMITTED,
-            topics=[topic(where.topic, partitions=[part])],
-        )
-
-        def attempt(request: FetchRequest = request) -> Buffer:
-            response = client.send(client.leader(*where), request, NAMES_IN_FETCH)
-            found = response.responses[0].partitions[0]
-            if found.error_code:
-                client.topic(where.topic, fresh=True)
-                raise BrokerError(found.error_code, f"reading {where}")
-            return found.records or b""
-
-        empty += 1  # `end` existed when it was asked for, so several empty answers mean that the records are deleted.
-        for header, batch in iter_batches(retry(attempt, DEADLINE_S)):
-            if header.base_offset >= end:
-                return
-            empty = 0
-            if header.last_offset >= position:
-                position = header.last_offset + 1
-                yield header, batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.client.admin.asking import DEADLINE_S
+from fencepost.client.admin.answers import DEADLINE_S
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.connection import BrokerConnection, Disconnected
 from fencepost.client.failures import BrokerError, OutcomeUnknown

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Rpc
-from fencepost.client.admin.asking import DEADLINE_S, ask, by_value, chunks
+from fencepost.client.admin.answers import (
+    DEADLINE_S,
+    Answers,
+    DescribedTxn,
+    ListedTxn,
+    NamedPartition,
+    Rpc,
+    ask,
+    by_value,
+    chunks,
+)
 from fencepost.client.client import COORDINATOR_MOVED, TRANSACTION, KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.protocol import errors

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from fencepost.client.admin.asking import DEADLINE_S
+from fencepost.client.admin.answers import DEADLINE_S
 from fencepost.client.admin.topics import order
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError
@@ -45,3 +47,33 @@ def delete_user(client: KafkaClient, user: str, mechanism: str) -> None:
 
 def _order(client: KafkaClient, what: str, request: AlterUserScramCredentialsRequest) -> None:
     order(client, what, lambda controller: client.send(controller, request).results[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCredential:
+    mechanism: str
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRow:
+    user: str
+    credentials: tuple[UserCredential, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserList:
+    users: tuple[UserRow, ...]
+
+
+def user_list(users: Mapping[str, Mapping[str, int]]) -> UserList:
+    """`users` has the iterations of each credential, by user and mechanism."""
+    return UserList(
+        users=tuple(
+            UserRow(
+                user=name,
+                credentials=tuple(UserCredential(mechanism=kind, iterations=n) for kind, n in sorted(kept.items())),
+            )
+            for name, kept in sorted(users.items())
+        )
+    )

@@ -6,20 +6,19 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from fencepost.client.admin.asking import DEADLINE_S
+from fencepost.client.admin.answers import DEADLINE_S
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
 from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.note_groups import is_note_group
-from fencepost.client.numbers import whole_number
-from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.look import ends_of
+from fencepost.counting import whole_number
+from fencepost.diagnose.collect.look import ends_of, now_ms
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.state_log import Progress, StateMemory, no_progress, read_state_memory
 from fencepost.diagnose.collect.transactions import collect_txns
-from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
+from fencepost.diagnose.doctor.findings import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
 from fencepost.diagnose.doctor.transactions import MAX_AGE_MS
 from fencepost.diagnose.snapshot import TXN_TOPIC, Look, TxnsSnapshot
 from fencepost.protocol.messages import DescribeRpcsRequest

@@ -8,8 +8,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.note_groups import is_note_group
 from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
-from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.look import ends_of, hidden_topics
+from fencepost.diagnose.collect.look import ends_of, hidden_topics, now_ms
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, Look
 from fencepost.spelling import similar_to

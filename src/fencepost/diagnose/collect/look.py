@@ -6,11 +6,17 @@ The answers of several brokers are never of one moment, so the order of the ques
 2. the producers of the partitions where readers wait;
 3. the coordinators, which say what these producers have open;
 4. the producers again where something is open that no coordinator lists: it may have ended, or begun, in between.
+
+The leaders of `__transaction_state` before and after the questions show whether all coordinators were asked. One that
+is down is missing in the metadata, and each of the others lists only its own ids. The transactions on a partition
+without a leader, or on one that moved meanwhile, are unknown; they must not be taken for ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from itertools import zip_longest
 from typing import NamedTuple, TypeVar
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer
@@ -25,8 +31,6 @@ from fencepost.client.admin.partitions import (
 from fencepost.client.admin.transactions import describe_transactions, list_transactions, why_ids_are_hidden
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
 from fencepost.diagnose.snapshot import (
     TXN_TOPIC,
     Ends,
@@ -37,7 +41,13 @@ from fencepost.diagnose.snapshot import (
     without,
 )
 from fencepost.diagnose.words import listed
+from fencepost.machines.txn.records import partition_for
 from fencepost.machines.txn.states import ONGOING
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
 
 T = TypeVar("T")
 Producers = Mapping[NamedPartition, tuple[Producer, ...]]
@@ -188,3 +198,30 @@ def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answ
         for where, offset in stable.found.items()
     }
     return Answers(found, [*high.problems, *stable.problems])
+
+
+def unasked_coordinators(before: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Which partitions of `__transaction_state` did not answer, given the leader of each; -1: it has no leader."""
+    leaders = list(enumerate(zip_longest(before, after, fillvalue=-1)))
+    unled = [NamedPartition(TXN_TOPIC, i) for i, (was, is_) in leaders if was < 0 or is_ < 0]
+    moved = [NamedPartition(TXN_TOPIC, i) for i, (was, is_) in leaders if was >= 0 and is_ >= 0 and was != is_]
+    problems = []
+    if unled:
+        problems.append(f"no broker leads {listed(unled)}, so the transactions there are not known")
+    if moved:
+        problems.append(f"{listed(moved)} moved to another broker meanwhile, so the transactions there are not known")
+    return problems
+
+
+def answered_by_another(txn: DescribedTxn, before: Sequence[int], after: Sequence[int]) -> str | None:
+    """Why the answer of a broker about an id cannot be trusted; None if it was the coordinator all the time.
+
+    A broker that does not know yet that another broker replaced it still answers, with outdated information.
+    """
+    if not before or not after:
+        return None  # The client is not allowed to see the leaders.
+    where = NamedPartition(TXN_TOPIC, partition_for(txn.transactional_id, len(after)))
+    seen = {leaders[where.partition] for leaders in (before, after) if where.partition < len(leaders)}
+    if seen == {txn.coordinator}:
+        return None
+    return f"broker {txn.coordinator} answered for `{txn.transactional_id}`, but does not lead {where}"

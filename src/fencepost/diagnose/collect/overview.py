@@ -6,15 +6,15 @@ import time
 from collections import deque
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.partitions import list_offsets, read_batches
+from fencepost.client.admin.partitions import list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.clock import now_ms
+from fencepost.client.fetching import read_batches
+from fencepost.diagnose.collect.look import now_ms
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.state_log import log_partitions
 from fencepost.diagnose.collect.transactions import collect_open_txns
-from fencepost.diagnose.overview import OverviewSnapshot
-from fencepost.diagnose.rates import EndCount, Rates, count_ends
+from fencepost.diagnose.overview import EndCount, OverviewSnapshot, Rates, count_ends
 from fencepost.protocol.messages import DescribeRpcsRequest
 
 # Two minutes of one sample a second.

@@ -1,4 +1,4 @@
-"""Asks the leaders of partitions: how far readers get, which producers wrote there, which transactions are open."""
+"""Asks about topics and their partitions: how far readers get, who wrote there, which transactions are open."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fencepost.client.admin.answers import Answers, ListedTxn, NamedPartition, Producer
+from fencepost.client.admin.configs import ShownConfig, describe_topic_configs
 from fencepost.client.admin.groups import GroupOffsets
-from fencepost.client.admin.partitions import (
-    describe_producers,
-    partitions_of,
-    read_batches,
-)
+from fencepost.client.admin.partitions import EARLIEST, describe_producers, list_offsets, partitions_of
+from fencepost.client.admin.topics import describe_layouts
 from fencepost.client.admin.transactions import (
     describe_rpcs,
     list_transactions,
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.client.fetching import read_batches
 from fencepost.counting import counted
 from fencepost.diagnose.collect.affected import offsets_on
-from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.look import hidden_topics, judge, see
+from fencepost.diagnose.collect.look import ends_of, hidden_topics, judge, now_ms, see
 from fencepost.diagnose.snapshot import (
     Look,
     ProducersSnapshot,
     first_open,
     is_coordinated,
 )
+from fencepost.diagnose.topics import TopicSnapshot
 from fencepost.protocol import errors
+from fencepost.spelling import similar_to
 
 
 def collect_lso(
@@ -94,3 +94,27 @@ def collect_producers(client: KafkaClient, topic: str, partition: int | None = N
         txns={t.producer_id: t for t in listed.found.values()},
         problems=(*producers.problems, *listed.problems),
     )
+
+
+def collect_topic(client: KafkaClient, topic: str) -> TopicSnapshot | None:
+    """One topic; None if it does not exist."""
+    layout = describe_layouts(client, [topic]).get(topic)
+    if layout is None:
+        return None
+    partitions = [NamedPartition(topic, p.partition) for p in layout.partitions]
+    starts = list_offsets(client, partitions, timestamp=EARLIEST)
+    ends = ends_of(client, list(starts.found))
+    configs: tuple[ShownConfig, ...] = ()
+    problems = [*starts.problems, *ends.problems]
+    try:
+        configs = describe_topic_configs(client, topic)
+    except ClientError as e:  # This question needs a permission of its own.
+        problems.append(f"the settings of {topic} are unknown: {e}")
+    return TopicSnapshot(
+        layout=layout, log_starts=starts.found, ends=ends.found, configs=configs, problems=tuple(problems)
+    )
+
+
+def collect_similar(client: KafkaClient, topic: str) -> tuple[str, ...]:
+    """Names of topics that look like one that does not exist."""
+    return similar_to(topic, describe_layouts(client))

@@ -1,28 +1,17 @@
-"""Reads record batches from the leaders of a topic's partitions, and finds the leaders again when they move."""
+"""The sound record batches of an answer, and the transactional ids of the producers that wrote them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.fetching import PARTITION_BYTES, FetchedPartition, fetch_partitions
-from fencepost.client.admin.partitions import EARLIEST, list_offsets
+from fencepost.client.admin.transactions import list_transactions
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.failures import ClientError
 from fencepost.diagnose.tail.outcomes import LogBatch
-from fencepost.protocol import errors
 from fencepost.protocol.batch import BatchHeader, Buffer, Corrupt, decode_batch, decode_marker
 from fencepost.protocol.records import iter_batches
-
-PATIENCE_S = 10.0
-PAUSE_S = 0.2
-# How long a topic may be missing in the answers before it counts as deleted: brokers learn about topics one by one.
-GONE_AFTER_S = 3.0
-GONE = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID, errors.INCONSISTENT_TOPIC_ID})
-
-
-class TopicGone(ClientError):
-    """The topic was deleted while it was read."""
 
 
 class DamagedBatch(ClientError):
@@ -32,72 +21,6 @@ class DamagedBatch(ClientError):
         super().__init__(f"{where}: the record batch at offset {header.base_offset} is damaged: {problem}")
         self.where = where
         self.next_offset = header.last_offset + 1
-
-
-class TopicReader:
-    """Fetches from the partitions of one topic, never from a topic of the same name that was created later."""
-
-    def __init__(self, client: KafkaClient, topic: str, patience_s: float = PATIENCE_S) -> None:
-        self._client = client
-        self._patience_s = patience_s
-        self._missing_since: float | None = None
-        self.topic = client.topic(topic, fresh=True)
-
-    def fetch(
-        self,
-        where: NamedPartition,
-        position: int,
-        isolation_level: int,
-        wait_ms: int = 0,
-        partition_bytes: int = PARTITION_BYTES,
-    ) -> FetchedPartition:
-        """Fetch one partition; try again for a while if its leader moves. OFFSET_OUT_OF_RANGE is returned."""
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            problem: ClientError
-            try:
-                leader = self._client.leader(*where)
-                positions = {where.partition: position}
-                found = fetch_partitions(
-                    self._client, leader, self.topic, positions, isolation_level, wait_ms, partition_bytes
-                )[where.partition]
-                if found.error_code in (errors.NONE, errors.OFFSET_OUT_OF_RANGE):
-                    return found
-                problem = BrokerError(found.error_code, f"reading {where}")
-            except (BrokerError, Unreachable) as e:
-                problem = e
-            self.check(problem)
-            if time.monotonic() > deadline:
-                raise problem
-            time.sleep(PAUSE_S)
-
-    def check(self, problem: ClientError) -> None:
-        """Raise if it makes no sense to try again; else look where the leaders are now."""
-        if isinstance(problem, BrokerError) and problem.code not in errors.RETRIABLE | GONE:
-            raise problem
-        if isinstance(problem, Unreachable) and problem.patience_s <= 0:
-            raise problem
-        try:
-            now = self._client.refresh([self.topic.name]).get(self.topic.name)
-        except (BrokerError, Unreachable):
-            return
-        if now is not None and now.topic_id == self.topic.topic_id:
-            self._missing_since = None
-            return
-        if now is not None:
-            raise TopicGone(f"topic {self.topic.name} was deleted, and created again")
-        since = self._missing_since = self._missing_since or time.monotonic()
-        if time.monotonic() - since > GONE_AFTER_S:
-            raise TopicGone(f"topic {self.topic.name} was deleted")
-
-    def nearest(self, where: NamedPartition, position: int) -> int:
-        """Where to continue after OFFSET_OUT_OF_RANGE: where the log starts or, if it became shorter, where it ends."""
-        time.sleep(PAUSE_S)
-        first = list_offsets(self._client, [where], timestamp=EARLIEST)
-        end = list_offsets(self._client, [where])
-        if problems := first.problems + end.problems:
-            raise DeadlinePassed(problems[0])
-        return min(max(position, first.found[where]), end.found[where])
 
 
 def sound_batches(
@@ -120,3 +43,43 @@ def sound_batches(
         if header.last_offset >= position:
             found.append((LogBatch(header, decode_marker(batch)), batch))
     return found
+
+
+# A producer id without a transactional id may get one: its coordinator was loading, or did not answer.
+ASK_AGAIN_S = 10.0
+
+
+class TransactionalIds:
+    """Asks about each producer id once; about those without a transactional id again after a while."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._names: dict[int, str] = {}
+        self._asked: dict[int, float] = {}
+        self.problems: tuple[str, ...] = ()
+
+    def learn(self, producer_ids: Collection[int]) -> None:
+        now = time.monotonic()
+        wanted = {
+            id_
+            for id_ in producer_ids
+            if id_ >= 0 and id_ not in self._names and now - self._asked.get(id_, -ASK_AGAIN_S) >= ASK_AGAIN_S
+        }
+        if not wanted:
+            return
+        self._asked.update(dict.fromkeys(wanted, now))
+        try:
+            answers = list_transactions(self._client, producer_ids=wanted)
+        except ClientError as e:
+            self.problems = (f"transactional ids are unknown: {e}",)
+            return
+        self.problems = tuple(answers.problems)
+        self._names.update((txn.producer_id, txn.transactional_id) for txn in answers.found.values())
+
+    @property
+    def known(self) -> Mapping[int, str]:
+        """The transactional ids that were learned, by producer id."""
+        return self._names
+
+    def of(self, producer_id: int) -> str | None:
+        return self._names.get(producer_id)

@@ -8,10 +8,11 @@ from threading import Lock
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition
-from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of, read_batches
+from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.diagnose.collect.clock import now_ms
+from fencepost.client.fetching import read_batches
+from fencepost.diagnose.collect.look import now_ms
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
 from fencepost.machines.txn.records import decode_key, decode_value, encode_key, partition_for
 from fencepost.protocol import errors

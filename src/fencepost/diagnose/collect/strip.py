@@ -18,9 +18,9 @@ from fencepost.client.admin.partitions import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import DeadlinePassed
+from fencepost.client.fetching import TopicReader
 from fencepost.diagnose.collect.look import ends_of
-from fencepost.diagnose.collect.names import TransactionalIds
-from fencepost.diagnose.collect.reading import DamagedBatch, TopicReader, sound_batches
+from fencepost.diagnose.collect.reading import DamagedBatch, TransactionalIds, sound_batches
 from fencepost.diagnose.strip.window import (
     LogWindow,
     ReadBatch,

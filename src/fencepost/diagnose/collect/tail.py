@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.fetching import FetchedPartition, fetch_partitions
 from fencepost.client.admin.partitions import (
     EARLIEST,
     READ_COMMITTED,
@@ -21,9 +20,9 @@ from fencepost.client.admin.partitions import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
+from fencepost.client.fetching import PAUSE_S, FetchedPartition, TopicReader, fetch_partitions
 from fencepost.counting import counted
-from fencepost.diagnose.collect.names import TransactionalIds
-from fencepost.diagnose.collect.reading import PAUSE_S, TopicReader, sound_batches
+from fencepost.diagnose.collect.reading import TransactionalIds, sound_batches
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent, marker_fate
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset

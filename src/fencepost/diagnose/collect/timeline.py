@@ -7,15 +7,15 @@ from threading import Lock
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
+from fencepost.client.admin.partitions import EARLIEST, list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.fetching import read_batches
 from fencepost.diagnose.collect.look import see_all
 from fencepost.diagnose.collect.state_log import LogFollower, state_log_of
 from fencepost.diagnose.collect.transactions import Search, collect_txn
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot
-from fencepost.diagnose.timeline.batches import SeenBatch
-from fencepost.diagnose.timeline.rounds import Round, choose, rounds_of
+from fencepost.diagnose.timeline.rounds import Round, SeenBatch, choose, rounds_of
 from fencepost.diagnose.timeline.timeline import TimelineSnapshot, partitions_shown
 from fencepost.machines.group.offsets import OffsetRecord
 from fencepost.machines.group.records import decode

@@ -16,15 +16,15 @@ from fencepost.client.admin.transactions import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.numbers import whole_number
+from fencepost.counting import whole_number
 from fencepost.diagnose.collect.affected import offsets_on
-from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.look import (
     Coordinated,
     Producers,
     Seen,
     hidden_topics,
     judge,
+    now_ms,
     see,
     see_all,
     txns_of,

@@ -7,8 +7,7 @@ from collections import Counter
 
 from fencepost.commands import command
 from fencepost.counting import counted
-from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
-from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
+from fencepost.diagnose.doctor.findings import DoctorFinding, DoctorSnapshot, Severity
 from fencepost.diagnose.snapshot import TXN_TOPIC
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.records import partition_for

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from fencepost.diagnose.doctor.cluster import (
     diagnose_copies,
+    diagnose_last_epoch,
     diagnose_max_timeout,
     diagnose_memory,
+    diagnose_mixed_releases,
     diagnose_verification,
 )
-from fencepost.diagnose.doctor.findings import DoctorFinding, Severity, rank
+from fencepost.diagnose.doctor.findings import DoctorFinding, DoctorSnapshot, Severity, rank
 from fencepost.diagnose.doctor.ids import diagnose_expiry, diagnose_names, diagnose_spread
-from fencepost.diagnose.doctor.known_bugs import diagnose_last_epoch, diagnose_mixed_releases
-from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.doctor.transactions import (
     MAX_AGE_MS,
     diagnose_duels,

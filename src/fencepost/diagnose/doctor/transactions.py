@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.commands import command
 from fencepost.counting import counted
-from fencepost.diagnose.affected import AffectedPartition, home_of, total
-from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
-from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
-from fencepost.diagnose.duels import find_duel
+from fencepost.diagnose.doctor.findings import (
+    GROUP_CANNOT_START,
+    GROUP_WAITS,
+    HANGING,
+    DoctorFinding,
+    DoctorSnapshot,
+    Severity,
+)
 from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging
-from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
+from fencepost.diagnose.history import find_duel
+from fencepost.diagnose.lso import AffectedPartition, LsoReport, Pin, diagnose_lso, home_of, total
 from fencepost.diagnose.snapshot import is_decided, is_open, is_out_of_sight
 from fencepost.diagnose.txns import age_of, share_of_timeout
 from fencepost.diagnose.words import duration, listed, percent

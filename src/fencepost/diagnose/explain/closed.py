@@ -1,4 +1,4 @@
-"""Explains an id without an open transaction: how its last one ended."""
+"""Explains an id without a transaction: how its last one ended, or that its coordinator does not know it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,46 @@ from fencepost.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
     READERS,
+    SIMILAR,
     WHAT_HAPPENED,
     WHY,
     Action,
     Cause,
     Finding,
     Findings,
+    last_request,
 )
-from fencepost.diagnose.explain.requests import last_request
 from fencepost.diagnose.history import Abort, is_fenced_by_order, next_decision, why_aborted
 from fencepost.diagnose.snapshot import LogEntry, TxnSnapshot
-from fencepost.diagnose.words import duration, instant
+from fencepost.diagnose.words import duration, instant, listed
 from fencepost.machines.txn.states import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, Txn
+
+
+def explain_unknown(snapshot: TxnSnapshot) -> Findings:
+    id_ = snapshot.transactional_id
+    unknown = f"Broker {snapshot.coordinator}, the coordinator of `{id_}`, does not know this transactional id."
+    if snapshot.coordinator is None:
+        unknown = f"The cluster has had no transaction yet, so it does not know `{id_}`."
+    why, cause = _why_unknown(snapshot)
+    findings = [Finding(WHAT_HAPPENED, unknown), Finding(WHY, why)]
+    actions = []
+    if snapshot.similar:
+        findings.append(Finding(SIMILAR, f"These ids look like it: {listed(f'`{s}`' for s in snapshot.similar)}."))
+        likely = command("txn", "explain", about=snapshot.similar[0])
+        actions.append(Action(advice="look at one of the similar ids", command=likely))
+    actions.append(Action(advice="see all ids of the cluster", command=command("txn", "list")))
+    return Findings(tuple(findings), tuple(actions), (cause,))
+
+
+def _why_unknown(snapshot: TxnSnapshot) -> tuple[str, Cause]:
+    removed = next((e for e in reversed(snapshot.history or ()) if e.txn is None), None)
+    if removed is not None:
+        return f"The id was removed at {instant(removed.timestamp_ms)}, because it had expired.", Cause.EXPIRED
+    if snapshot.coordinator is None:
+        return "No producer ever registered the id.", Cause.UNKNOWN_ID
+    expiration_ms = snapshot.settings.expiration_ms
+    after = f" for {duration(expiration_ms)}" if expiration_ms is not None else " for a long time"
+    return f"Either no producer ever registered the id, or it was not used{after} and has expired.", Cause.UNKNOWN_ID
 
 
 def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) -> Findings:

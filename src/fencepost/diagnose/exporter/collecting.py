@@ -15,8 +15,13 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.transactions import collect_txns
-from fencepost.diagnose.exporter.families import CollectorStatus, reading_families, status_families
-from fencepost.diagnose.exporter.reading import ExporterReading, fencings_between
+from fencepost.diagnose.exporter.families import (
+    CollectorStatus,
+    ExporterReading,
+    fencings_between,
+    reading_families,
+    status_families,
+)
 from fencepost.diagnose.snapshot import TXN_TOPIC
 
 # A result that is older than this many intervals, and than this time, is no longer shown.

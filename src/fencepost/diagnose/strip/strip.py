@@ -1,17 +1,19 @@
-"""A window of a log with the outcome of each record, and what readers of both isolation levels get of it. Pure."""
+"""A window of a log with the outcome of each record, and what readers of both isolation levels get of it. Pure.
+
+Keys, values and headers are untrusted bytes and may be large: they are shown as text that a person can read.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from fencepost.counting import counted
-from fencepost.diagnose.strip.contents import Content, content_of
-from fencepost.diagnose.strip.decoded import records_of
-from fencepost.diagnose.strip.window import LogWindow, ReadBatch, is_open
-from fencepost.diagnose.tail.documents import marker_fate
+from fencepost.diagnose.strip.window import LogWindow, ReadBatch, is_open, records_of
+from fencepost.diagnose.tail.documents import marker_fate, shown_bytes
 from fencepost.diagnose.tail.outcomes import Fate, MarkerIndex, decide_fates
-from fencepost.diagnose.tail.text import shown_bytes
 from fencepost.diagnose.words import instant
 from fencepost.protocol.batch import CODECS, BatchHeader, Corrupt
 from fencepost.protocol.records import Record
@@ -306,3 +308,72 @@ def _says(cell: Cell, last_stable_offset: int) -> str:
     return (
         f"{OUTCOMES[cell.outcome]} read_uncommitted readers get it; read_committed readers do not yet: it is {place}."
     )
+
+
+MOST_CHARS = 16_384
+MOST_HEX_BYTES = 2_048
+HEX_BYTES_PER_LINE = 16
+INDENT = "  "
+# Deeper JSON is shown as it is: indented, it would grow with the square of its depth.
+DEEPEST_INDENTED = 40
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    # `null`, `text` (UTF-8), `json` (indented, otherwise as it was written) or `hex`.
+    format: str
+    text: str
+    size_bytes: int
+    # The text ends before the bytes do.
+    is_cut: bool
+
+
+def content_of(data: bytes | None) -> Content:
+    if data is None:
+        return Content(format="null", text="", size_bytes=0, is_cut=False)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        shown = data[:MOST_HEX_BYTES]
+        return Content(format="hex", text=_hex(shown), size_bytes=len(data), is_cut=len(shown) < len(data))
+    if len(text) > MOST_CHARS:
+        return Content(format="text", text=text[:MOST_CHARS], size_bytes=len(data), is_cut=True)
+    indented = _indented_json(text)
+    if indented is not None:
+        return Content(format="json", text=indented, size_bytes=len(data), is_cut=False)
+    return Content(format="text", text=text, size_bytes=len(data), is_cut=False)
+
+
+def _hex(data: bytes) -> str:
+    lines = range(0, len(data), HEX_BYTES_PER_LINE)
+    return "\n".join(f"{at:08x}  {data[at : at + HEX_BYTES_PER_LINE].hex(' ')}" for at in lines)
+
+
+def _indented_json(text: str) -> str | None:
+    """A JSON object or array with a line for each of its parts; None if the text is none, or is nested too deeply.
+
+    Names that occur twice and numbers stay as they were written, which a decoder and an encoder would not ensure.
+    """
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    out: list[str] = []
+    depth = 0
+    tokens = _JSON_TOKEN.findall(text)
+    for n, token in enumerate(tokens):
+        if token in "}]":
+            depth -= 1
+            if tokens[n - 1] not in "{[":
+                out.append(f"\n{INDENT * depth}")
+        elif n and tokens[n - 1] in "{[":
+            out.append(f"\n{INDENT * depth}")
+        out.append({",": f",\n{INDENT * depth}", ":": ": "}.get(token, token))
+        if token in "{[":
+            depth += 1
+            if depth > DEEPEST_INDENTED:
+                return None
+    return "".join(out)

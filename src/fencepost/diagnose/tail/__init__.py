@@ -1,4 +1,4 @@
 """The records of a topic with the outcome of their transactions: `fencepost tail`.
 
-`outcomes.py` decides, `documents.py` defines the documents, `text.py` formats them. `collect/tail.py` does the I/O.
+`outcomes.py` decides, `documents.py` defines the documents and formats them. `collect/tail.py` does the I/O.
 """

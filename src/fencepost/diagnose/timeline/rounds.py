@@ -1,7 +1,8 @@
 """Cuts the records of a transactional id into rounds. A round is one transaction, from its first record to its end.
 
 The registrations just before and just after a transaction belong to its round, too: they show which producer began it,
-and which one fenced it. So a registration between two transactions is in both rounds.
+and which one fenced it. So a registration between two transactions is in both rounds. The producers that registered the
+id are its owners; the record batches and the marker of a round are in the logs of partitions.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.history import Transition, next_decision, transitions_of
+from fencepost.diagnose.history import Transition, is_fenced_by_order, next_decision, transitions_of
 from fencepost.diagnose.snapshot import LogEntry
+from fencepost.machines.group.offsets import OffsetRecord
 from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, PREPARED, Txn
+from fencepost.protocol.batch import BatchHeader, Marker
 
 
 class RoundOutcome(Enum):
@@ -129,3 +132,97 @@ def _begins(records: Sequence[Recorded], n: int) -> bool:
 
 def _is_registration(record: Recorded) -> bool:
     return record.txn is not None and record.txn.state is EMPTY
+
+
+class Owner(NamedTuple):
+    """A producer, or an operator who fenced one: it has the epochs from this one up to that of the next owner."""
+
+    key: str
+    producer_id: int
+    first_epoch: int
+    is_operator: bool = False
+
+
+def owners_of(entries: Sequence[LogEntry]) -> tuple[Owner, ...]:
+    """The owners in the order of their registrations, as far as the log still shows them."""
+    found: list[Owner] = []
+    before: Txn | None = None
+    for txn in (entry.txn for entry in entries):
+        if txn is not None and (not found or _is_new(before, txn)):
+            key = f"producer {txn.producer_id}/{txn.producer_epoch}"
+            found.append(Owner(key, txn.producer_id, txn.producer_epoch, is_fenced_by_order(before, txn)))
+        elif txn is not None and txn.producer_id != found[-1].producer_id:
+            # The epochs of its producer id were used up: the same producer has another id.
+            found.append(found[-1]._replace(producer_id=txn.producer_id, first_epoch=txn.producer_epoch))
+        before = txn
+    return tuple(found)
+
+
+def _is_new(before: Txn | None, txn: Txn) -> bool:
+    if txn.state is not EMPTY or before is None:
+        return txn.state is EMPTY
+    return (txn.producer_id, txn.producer_epoch) != (before.producer_id, before.producer_epoch)
+
+
+def owner_with(owners: Sequence[Owner], producer_id: int, producer_epoch: int) -> Owner | None:
+    """The owner that this id and epoch were given to; None if the log no longer shows it."""
+    for owner in reversed(owners):
+        if owner.producer_id == producer_id and owner.first_epoch <= producer_epoch:
+            return owner
+    return None
+
+
+class SeenBatch(NamedTuple):
+    header: BatchHeader
+    # Only a control batch that ends a transaction has one.
+    marker: Marker | None = None
+    # The offsets of consumer groups in it, if it is from `__consumer_offsets`.
+    offsets: tuple[OffsetRecord, ...] = ()
+
+
+class RoundBatches(NamedTuple):
+    data: tuple[SeenBatch, ...] = ()
+    marker: SeenBatch | None = None
+
+
+def batches_of(round_: Round, batches: Sequence[SeenBatch], open_from: int | None, lacks_marker: bool) -> RoundBatches:
+    """Those of `batches`, in the order of the log, that the transaction of the round wrote.
+
+    `open_from` is the offset of its first record if the transaction is open on the partition. `lacks_marker` says that
+    its coordinator still has to write the marker.
+    """
+    began = round_.began or round_.prepared
+    if began is None:
+        return RoundBatches()
+    mine = [batch for batch in batches if batch.header.producer_id == began.producer_id]
+    marker = None if open_from is not None or lacks_marker else _marker(round_, mine)
+    if marker is None:
+        if open_from is None:
+            return RoundBatches()
+        return RoundBatches(tuple(b for b in mine if _is_data(b) and b.header.base_offset >= open_from))
+    at = mine.index(marker)
+    first = next((n + 1 for n in reversed(range(at)) if mine[n].marker is not None), 0)
+    return RoundBatches(tuple(b for b in mine[first:at] if _is_data(b)), marker)
+
+
+def _is_data(batch: SeenBatch) -> bool:
+    return batch.header.is_transactional and not batch.header.is_control
+
+
+def _marker(round_: Round, mine: Sequence[SeenBatch]) -> SeenBatch | None:
+    """The marker of the round's decision.
+
+    It has the epoch of the decision. With TV1 the markers of several rounds may have the same epoch, and that of this
+    round is the nearest in time.
+    """
+    prepared = round_.prepared
+    if prepared is None:
+        return None
+    found = [
+        (abs(batch.marker.timestamp - prepared.updated_ms), n)
+        for n, batch in enumerate(mine)
+        if batch.marker is not None
+        and batch.marker.commit is (prepared.state is PREPARE_COMMIT)
+        and batch.marker.producer_epoch == prepared.producer_epoch
+    ]
+    return mine[min(found)[1]] if found else None

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition, Rpc
 from fencepost.diagnose.errors.table import TABLE
-from fencepost.diagnose.explain.readers import what_it_blocks
+from fencepost.diagnose.explain.findings import what_it_blocks
 from fencepost.diagnose.history import Abort
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot, is_decided
-from fencepost.diagnose.timeline.batches import RoundBatches, SeenBatch, batches_of
-from fencepost.diagnose.timeline.owners import Owner, owner_with, owners_of
 from fencepost.diagnose.timeline.records import (
+    PRODUCE,
+    Requests,
     added_by,
     implied_request,
     look_of,
@@ -25,10 +25,30 @@ from fencepost.diagnose.timeline.records import (
     sent_by,
     why_it_aborts,
 )
-from fencepost.diagnose.timeline.requests import PRODUCE, Requests
-from fencepost.diagnose.timeline.rounds import Recorded, Round, RoundOutcome, choose, rounds_of
-from fencepost.diagnose.timeline.sources import batch_source, ends_source, record_source, request_source
-from fencepost.diagnose.timeline.steps import Lane, LaneKind, Look, Source, Step
+from fencepost.diagnose.timeline.rounds import (
+    Owner,
+    Recorded,
+    Round,
+    RoundBatches,
+    RoundOutcome,
+    SeenBatch,
+    batches_of,
+    choose,
+    owner_with,
+    owners_of,
+    rounds_of,
+)
+from fencepost.diagnose.timeline.steps import (
+    Lane,
+    LaneKind,
+    Look,
+    Source,
+    Step,
+    batch_source,
+    ends_source,
+    record_source,
+    request_source,
+)
 from fencepost.diagnose.timeline.written import data_step, grouped, lane_of, marker_step, span_of
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, ONGOING

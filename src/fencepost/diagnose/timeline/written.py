@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from fencepost.client.admin.answers import NamedPartition, Rpc
 from fencepost.counting import counted
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC
-from fencepost.diagnose.timeline.batches import RoundBatches, SeenBatch
-from fencepost.diagnose.timeline.requests import COMMIT_OFFSETS, PRODUCE, WRITE_MARKERS
-from fencepost.diagnose.timeline.sources import batch_source, outcome_name, request_source
-from fencepost.diagnose.timeline.steps import Look, Step
+from fencepost.diagnose.timeline.records import COMMIT_OFFSETS, PRODUCE, WRITE_MARKERS
+from fencepost.diagnose.timeline.rounds import RoundBatches, SeenBatch
+from fencepost.diagnose.timeline.steps import Look, Step, batch_source, outcome_name, request_source
 from fencepost.diagnose.words import listed
 
 # Of a partition with more batches, the first and the last ones are steps of their own, and the others are one step.

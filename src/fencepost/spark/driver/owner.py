@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
-from fencepost.client.admin.offsets import all_committed_offsets
+from fencepost.client.admin.offsets import OffsetToCommit, all_committed_offsets
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest

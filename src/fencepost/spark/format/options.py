@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.client.numbers import whole_number
+from fencepost.counting import whole_number
 
 KAFKA = "kafka."
 # Spark's own: the place of the checkpoint is Spark's business, and a column `headers` is written in any case.

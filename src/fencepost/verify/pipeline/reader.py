@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fencepost.client.admin.fetching import FetchedPartition, fetch_partitions
 from fencepost.client.admin.partitions import READ_COMMITTED
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, Unreachable
+from fencepost.client.fetching import FetchedPartition, fetch_partitions
 from fencepost.protocol import errors
 from fencepost.protocol.records import Record
 from fencepost.protocol.topic_partition import TopicPartition

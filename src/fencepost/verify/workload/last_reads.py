@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.offsets import committed_offsets
-from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED, list_offsets, read_batches
+from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.fetching import read_batches
 from fencepost.counting import counted
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.records import iter_records

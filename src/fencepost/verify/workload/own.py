@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from fencepost.client.admin.offsets import committed_offsets
+from fencepost.client.admin.offsets import OffsetToCommit, committed_offsets
 from fencepost.client.admin.partitions import READ_COMMITTED
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError, Fenced, Unreachable
-from fencepost.client.offset_commits import OffsetToCommit
 from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.fetching import fetch_partitions
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.fetching import fetch_partitions
 from fencepost.protocol import errors
 from fencepost.verify.history import Assign, Committed, Poll
 from fencepost.verify.workload.notes import Notes, now

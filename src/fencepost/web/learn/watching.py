@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Rpc
-from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of, read_batches
+from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of
 from fencepost.client.admin.transactions import describe_rpcs, describe_transactions, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.client.fetching import read_batches
 from fencepost.demo.disk import states_on_disk
 from fencepost.diagnose.collect.state_log import has_state_log
 from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.history import rpc_row, transitions_of
-from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
 from fencepost.diagnose.timeline.timeline import TimelineSnapshot, diagnose_timeline
+from fencepost.diagnose.words import plain
 from fencepost.machines.txn.records import decode_key, decode_value
 from fencepost.protocol import errors
 from fencepost.protocol.records import iter_records

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.diagnose.errors.entry import ErrorEntry
-from fencepost.diagnose.errors.lookup import NotFound as NoSuchError
-from fencepost.diagnose.errors.lookup import OtherError, look_up
-from fencepost.diagnose.errors.table import TABLE
-from fencepost.diagnose.plain import plain
+from fencepost.diagnose.errors.table import TABLE, OtherError, look_up
+from fencepost.diagnose.errors.table import NotFound as NoSuchError
+from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Document, Page, Params, SubjectNotFound
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from fencepost.client.client import KafkaClient
 from fencepost.commands import for_cluster
-from fencepost.diagnose.affected import by_lag
 from fencepost.diagnose.collect.affected import MOST_ASKED
 from fencepost.diagnose.collect.groups import collect_group, collect_groups
 from fencepost.diagnose.groups import (
@@ -19,8 +18,8 @@ from fencepost.diagnose.groups import (
     diagnose_group,
     diagnose_groups,
 )
-from fencepost.diagnose.plain import plain
-from fencepost.diagnose.words import listed
+from fencepost.diagnose.lso import by_lag
+from fencepost.diagnose.words import listed, plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params, SubjectNotFound
 from fencepost.web.paging import ListPage, is_found, shown

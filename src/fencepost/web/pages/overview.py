@@ -10,11 +10,10 @@ from fencepost.client.failures import ClientError
 from fencepost.commands import for_cluster
 from fencepost.diagnose.collect.doctor import collect_doctor
 from fencepost.diagnose.collect.overview import EndsWatch, collect_overview
+from fencepost.diagnose.doctor.findings import DoctorSnapshot
 from fencepost.diagnose.doctor.report import diagnose_doctor
-from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
-from fencepost.diagnose.overview import OverviewSnapshot, diagnose_overview
-from fencepost.diagnose.plain import plain
-from fencepost.diagnose.rates import Rates
+from fencepost.diagnose.overview import OverviewSnapshot, Rates, diagnose_overview
+from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 

@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.numbers import whole_number
-from fencepost.diagnose.collect.reading import TopicGone
+from fencepost.client.fetching import TopicGone
+from fencepost.counting import whole_number
 from fencepost.diagnose.collect.strip import MOST_RECORDS, Side, collect_strip
-from fencepost.diagnose.plain import plain
-from fencepost.diagnose.strip.decoded import DecodedBatches, records_of
 from fencepost.diagnose.strip.strip import Decode, Strip, diagnose_strip
-from fencepost.diagnose.strip.window import LogWindow
+from fencepost.diagnose.strip.window import DecodedBatches, LogWindow, records_of
 from fencepost.diagnose.tail.starting import Start, StartKind
+from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, PageRefused, Params, SubjectNotFound
 

@@ -8,8 +8,8 @@ from typing import Any
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.collect.overview import collect_overview
 from fencepost.diagnose.lso import lso_row
-from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import Ends, Look
+from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 from fencepost.web.paging import is_found, shown

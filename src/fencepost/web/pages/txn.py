@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.client import KafkaClient
-from fencepost.client.numbers import whole_number
 from fencepost.commands import for_cluster
+from fencepost.counting import whole_number
 from fencepost.diagnose.collect.look import Seen, see_again, see_all
 from fencepost.diagnose.collect.partitions import collect_hanging
 from fencepost.diagnose.collect.timeline import Timelines
@@ -33,8 +33,8 @@ from fencepost.diagnose.orders import (
     what_stays_stuck,
     why_not_fence,
 )
-from fencepost.diagnose.plain import plain
 from fencepost.diagnose.timeline.timeline import TimelineSnapshot, diagnose_timeline
+from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.machine import machine_document
 from fencepost.web.page import Document, Page, PageAction, PageRefused, Params, SubjectNotFound

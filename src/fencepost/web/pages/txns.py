@@ -8,9 +8,9 @@ from typing import Any
 
 from fencepost.client.admin.answers import ListedTxn
 from fencepost.diagnose.collect.transactions import collect_open_txns
-from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import TxnsSnapshot, is_open
 from fencepost.diagnose.txns import Filters, age_of, diagnose_txns
+from fencepost.diagnose.words import plain
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, PageRefused, Params

@@ -12,7 +12,7 @@ from fencepost.client.admin.answers import Answers
 from fencepost.client.client import KafkaClient, TopicInfo
 from fencepost.client.failures import BrokerError
 from fencepost.diagnose.collect import look, partitions
-from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.collect.look import answered_by_another, unasked_coordinators
 from fencepost.diagnose.collect.state_log import no_progress, read_state_memory
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import diagnose_lso

@@ -11,11 +11,22 @@ from fencepost.client.admin.answers import ListedTxn, NamedPartition
 from fencepost.client.admin.groups import GroupOffset
 from fencepost.diagnose.doctor.cluster import (
     diagnose_copies,
+    diagnose_last_epoch,
     diagnose_max_timeout,
     diagnose_memory,
+    diagnose_mixed_releases,
     diagnose_verification,
+    release_of,
 )
-from fencepost.diagnose.doctor.findings import DoctorFinding, Severity, rank
+from fencepost.diagnose.doctor.findings import (
+    DoctorFinding,
+    DoctorSettings,
+    DoctorSnapshot,
+    SecondLook,
+    Severity,
+    StateTopic,
+    rank,
+)
 from fencepost.diagnose.doctor.ids import (
     diagnose_expiry,
     diagnose_names,
@@ -23,9 +34,7 @@ from fencepost.diagnose.doctor.ids import (
     looks_like_a_pod,
     looks_random,
 )
-from fencepost.diagnose.doctor.known_bugs import diagnose_last_epoch, diagnose_mixed_releases, release_of
 from fencepost.diagnose.doctor.report import diagnose_doctor
-from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
 from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,

@@ -9,10 +9,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from fencepost.diagnose.errors.entry import Effect, ErrorEntry, Then
-from fencepost.diagnose.errors.librdkafka_codes import LOCAL
-from fencepost.diagnose.errors.librdkafka_texts import LIBRDKAFKA_TEXTS
-from fencepost.diagnose.errors.lookup import NotFound, OtherError, look_up
-from fencepost.diagnose.errors.table import TABLE
+from fencepost.diagnose.errors.librdkafka import LIBRDKAFKA_TEXTS, LOCAL
+from fencepost.diagnose.errors.table import TABLE, NotFound, OtherError, look_up
 from fencepost.protocol import errors
 
 SOURCE = Path(__file__).resolve().parents[4] / "src/fencepost"

@@ -10,8 +10,14 @@ import pytest
 from prometheus_client.core import Metric
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn
-from fencepost.diagnose.exporter.families import PREFIX, CollectorStatus, reading_families, status_families
-from fencepost.diagnose.exporter.reading import ExporterReading, fencings_between
+from fencepost.diagnose.exporter.families import (
+    PREFIX,
+    CollectorStatus,
+    ExporterReading,
+    fencings_between,
+    reading_families,
+    status_families,
+)
 from fencepost.diagnose.snapshot import Look, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.diagnose.strip.contents import DEEPEST_INDENTED, MOST_CHARS, MOST_HEX_BYTES, content_of
+from fencepost.diagnose.strip.strip import DEEPEST_INDENTED, MOST_CHARS, MOST_HEX_BYTES, content_of
 
 
 def test_null_and_empty_are_told_apart() -> None:

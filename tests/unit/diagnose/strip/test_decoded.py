@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.strip.decoded import LARGE_RECORDS, MOST_KEPT_BATCHES, DecodedBatches, records_of
 from fencepost.diagnose.strip.strip import diagnose_strip
+from fencepost.diagnose.strip.window import LARGE_RECORDS, MOST_KEPT_BATCHES, DecodedBatches, records_of
 from tests.unit.diagnose.strip.logs import plain, record, window
 
 LARGE = plain(0, *[record(b"%d" % n) for n in range(LARGE_RECORDS)])

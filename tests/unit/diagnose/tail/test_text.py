@@ -7,10 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, document_of, text_or_base64
+from fencepost.diagnose.tail.documents import (
+    EndedOffsets,
+    ReadMarker,
+    ReadRecord,
+    document_of,
+    line_of,
+    safe_text,
+    shown_bytes,
+    text_or_base64,
+)
 from fencepost.diagnose.tail.outcomes import Fate, OpenOffsets
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
-from fencepost.diagnose.tail.text import line_of, safe_text, shown_bytes
 from fencepost.protocol.batch import TRANSACTIONAL, BatchHeader, Marker
 from fencepost.protocol.records import Record
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.snapshot import LogEntry
-from fencepost.diagnose.timeline.batches import SeenBatch
+from fencepost.diagnose.timeline.rounds import SeenBatch
 from fencepost.diagnose.timeline.steps import Look, SourceKind, Step
 from fencepost.diagnose.timeline.timeline import (
     LANES_SHOWN,

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from fencepost.client.admin.answers import ListedTxn, NamedPartition
-from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
-from fencepost.diagnose.overview import SHOWN, OverviewSnapshot
-from fencepost.diagnose.rates import EndCount, Rates
+from fencepost.diagnose.doctor.findings import DoctorSnapshot
+from fencepost.diagnose.overview import SHOWN, EndCount, OverviewSnapshot, Rates
 from fencepost.diagnose.snapshot import Look, TxnsSnapshot
 from fencepost.web.page import PageRefused
 from fencepost.web.pages.overview import overview_document

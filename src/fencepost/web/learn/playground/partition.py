@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, list_offsets, read_batches
+from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, list_offsets
 from fencepost.client.client import KafkaClient
+from fencepost.client.fetching import read_batches
 from fencepost.diagnose.tail.outcomes import Fate, LogBatch, MarkerIndex, decide_fates
 from fencepost.protocol.batch import BatchHeader, Buffer, decode_marker
 from fencepost.protocol.records import iter_records
