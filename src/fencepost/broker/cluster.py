@@ -56,10 +56,7 @@ class Disk(NamedTuple):
 
 
 class Cluster:
-    """More than 25 methods: handlers and coordinators find everything of their node here.
-
-    Most methods only say where: the controller, a topic, the storage.
-    """
+    """What one node knows and has: handlers and coordinators find the controller, topics and the storage here."""
 
     def __init__(
         self,

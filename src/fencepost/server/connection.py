@@ -55,7 +55,6 @@ CLOSING_S = 5.0
 class ClientConnection(FlowControl):
     """One client. `state` moves as in MOVES (`flow_control.py`).
 
-    More than 25 methods: those of `FlowControl` are among them, an idea of its own, which says why it is a base class.
     `_keep_rpc` is here because it needs the answer that has not left yet; `broker/rpcs.py` says what is kept.
     """
 

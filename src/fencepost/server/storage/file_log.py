@@ -44,9 +44,8 @@ _SMALL_BATCH_BYTES = 128
 class FileLog:
     """See `machines.log.interface.Log`.
 
-    More than 25 methods: 20 of them are those of the interface. Other ideas have files of their own: the directory
-    (`log_files.py`), the segment that is written to (`active_segment.py`), the aborted transactions
-    (`aborted_index.py`), the leader epochs (`EpochStarts`).
+    Its parts are in other files: the directory (`log_files.py`), the segment that is written to (`active_segment.py`),
+    the aborted transactions (`aborted_index.py`), the leader epochs (`EpochStarts`).
     """
 
     __slots__ = (

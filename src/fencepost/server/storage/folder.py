@@ -69,8 +69,6 @@ def _raise(error: LogTailUnknown) -> None:
 class DataFolder:
     """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
-    More than 25 methods: those of these two protocols, and the steps of opening and closing the folder.
-
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `missing`: "refuse" raises DataMissing if the folder has less than its own records say (`missing.py`), "accept"
     reports it and goes on. `stop`: gets LogTailUnknown when a sync failed, and must end the process.
