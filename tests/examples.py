@@ -16,7 +16,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -208,7 +208,7 @@ def _until_it_works(call: Callable[[], Any], error_of: Callable[[Any], int]) -> 
     return reply
 
 
-def transcript(commands: list[str], bootstrap_servers: str, columns: int | None = None) -> str:
+def transcript(commands: Sequence[str], bootstrap_servers: str, columns: int | None = None) -> str:
     """Call some commands and write down what is seen."""
     lines = []
     for command in commands:
