@@ -227,18 +227,19 @@ def _group_waits(
         check=GROUP_WAITS,
         severity=Severity.PROBLEM,
         summary=f"group `{group_id}` waits behind the last stable offset of {listed(places)}",
-        detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
-        + (
-            "how far it has read is not known."
-            if to_read is None
-            else f"it can still read {counted(to_read, 'offset')} before them."
-        )
+        detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; {_progress(to_read)}."
         + (f" It has committed no offset on {listed(new)}." if new else ""),
         command=command("group", "describe", about=group_id),
         partitions=places,
         groups=(group_id,),
         age_ms=max((late[where] or 0 for where in places), default=None),
     )
+
+
+def _progress(to_read: int | None) -> str:
+    if to_read is None:
+        return "how far it has read is not known"
+    return f"it can still read {counted(to_read, 'offset')} before them" if to_read else "it has read all before them"
 
 
 def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:

@@ -206,6 +206,8 @@ def test_a_group_behind_a_stuck_last_stable_offset_is_named_with_what_is_hidden_
     assert found.summary == "group `billing` waits behind the last stable offset of orders-0"
     assert found.detail.startswith("If it reads with read_committed, it cannot see 10 offsets; ")
     assert found.detail.endswith("it can still read 2 offsets before them.")
+    done = one(diagnose_groups(with_groups(stalled(), billing={ORDERS: 40})))
+    assert done.detail.endswith("it has read all before them.")
     assert diagnose_groups(with_groups(stalled(start_ms=NOW_MS - 100), billing={ORDERS: 38})) == []
 
 
