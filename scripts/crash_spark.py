@@ -24,7 +24,7 @@ import psutil
 
 from fencepost.cli.output import as_text
 from fencepost.cli.streams import say
-from fencepost.cli.verify.judging import blocks_of
+from fencepost.cli.verify.check import blocks_of
 from fencepost.demo.refunds.driver import SILENCE_S, Driver, processes_of_session
 from fencepost.demo.refunds.driver import Event as JobEvent
 from fencepost.demo.refunds.pipeline import PARTITIONS, Engines, Pipeline

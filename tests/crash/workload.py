@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.cli.output import as_text
-from fencepost.cli.verify.judging import blocks_of, judged
+from fencepost.cli.verify.check import blocks_of, judged
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from fencepost.verify.cluster_run import REST_S, write_history

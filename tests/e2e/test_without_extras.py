@@ -27,7 +27,7 @@ left_out = ("fencepost.demo", "fencepost.spark", "fencepost.testing.plugin", "fe
 left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.oauthbearer")
 left_out += ("fencepost.machines.auth.oauthbearer", "fencepost.server.key_sets")
 # The server of the workbench, which needs the extra `web`.
-left_out += ("fencepost.web.app", "fencepost.web.body", "fencepost.web.guard", "fencepost.web.serving")
+left_out += ("fencepost.web.app", "fencepost.web.guard", "fencepost.web.guard", "fencepost.web.serving")
 # The clients of `verify cluster` that need the extra `verify`.
 left_out += ("fencepost.verify.workload.librdkafka",)
 for found in pkgutil.walk_packages(fencepost.__path__, "fencepost."):

@@ -65,7 +65,7 @@ ROOMS: dict[str, set[str]] = {
 PURE = [
     "protocol", "machines", "broker", "counting.py", "spelling.py", "faults", "client/session.py",
     "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py",
-    "verify/history.py", "verify/merging.py", "verify/checkers", "verify/report",
+    "verify/history.py", "verify/checkers", "verify/report",
     "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py", "verify/pipeline/inputs.py",
 ]  # fmt: skip
 BANNED_IN_PURE = {

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import click
 
 from fencepost import __version__
-from fencepost.cli.errors import Failure
 from fencepost.cli.groups import CommandsOnDemand, ReaderGone, RootGroup
-from fencepost.cli.streams import say, watched_stdout
+from fencepost.cli.streams import Failure, say, watched_stdout
 from fencepost.interrupts import INTERRUPTED
 
 COMMANDS = CommandsOnDemand(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
+from fencepost.cli.streams import Failure, WrongUse
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, watch_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, say
 from fencepost.cli.txn.showing import require_answers, show
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration, as_json_option
 from fencepost.cli.progress import progress_bar
 from fencepost.cli.report import write_report
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, say
 
 if TYPE_CHECKING:
     from fencepost.demo.report import Report
@@ -165,8 +164,8 @@ def brew(
         import random
 
         from fencepost.demo.brew import play_brew
-        from fencepost.demo.embedded import cluster
         from fencepost.demo.order_crash import play_order_crash
+        from fencepost.demo.stage import cluster
 
         with cluster(bootstrap) as bootstrap_servers:
             if crash:
@@ -233,7 +232,7 @@ def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
     ids: list[str] = []
 
     def play() -> Report:
-        from fencepost.demo.embedded import cluster
+        from fencepost.demo.stage import cluster
         from fencepost.demo.zombie import play_role, play_zombie
 
         with cluster(bootstrap) as bootstrap_servers:
@@ -281,8 +280,8 @@ def isolation(timeout_ms: int, bootstrap: str | None, as_json: bool) -> None:
         raise WrongUse(f"--timeout {timeout_ms}ms is too short", "the client takes no less than 1s")
 
     def play() -> Report:
-        from fencepost.demo.embedded import cluster
         from fencepost.demo.isolation import SETTINGS, play_isolation
+        from fencepost.demo.stage import cluster
 
         with cluster(bootstrap, SETTINGS) as bootstrap_servers:
             return play_isolation(bootstrap_servers, timeout_ms, say)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block

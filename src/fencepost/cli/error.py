@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import as_json_option
+from fencepost.cli.streams import Failure, WrongUse
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block

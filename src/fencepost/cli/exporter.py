@@ -6,9 +6,8 @@ import signal
 
 import click
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.options import LEAST_PAUSE_MS, ClusterOptions, Duration, cluster_options
-from fencepost.cli.streams import announce, say
+from fencepost.cli.streams import Failure, announce, say
 
 
 @click.command()

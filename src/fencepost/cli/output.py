@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
 from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
 from fencepost.cli.options import failure_of
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, say
 from fencepost.diagnose.words import plain
 from fencepost.printable import printable, printable_document
 

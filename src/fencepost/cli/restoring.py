@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from fencepost.cli.errors import Failure
+from fencepost.cli.streams import Failure
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.producing import produce

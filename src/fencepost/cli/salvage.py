@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block

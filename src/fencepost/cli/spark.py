@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, say
 from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:

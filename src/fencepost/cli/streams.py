@@ -1,7 +1,8 @@
-"""Standard output and standard error of a command, also if they are closed or full, or their reader has gone.
+"""What a command says and asks on standard output and standard error, and how it fails.
 
-A line that cannot be written to stderr is dropped: the command does the same and ends with the same exit code.
-Output that cannot be written to stdout is a failure, except for the `ready` line of a server.
+The streams may be closed or full, or their reader may have gone. A line that cannot be written to stderr is dropped:
+the command does the same and ends with the same exit code. Output that cannot be written to stdout is a failure, except
+for the `ready` line of a server.
 """
 
 from __future__ import annotations
@@ -12,7 +13,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from fencepost.printable import printable_lines
+import click
+
+from fencepost.printable import printable, printable_lines
+
+
+class Failure(click.ClickException):
+    """The command could not do its work."""
+
+    exit_code = 1
+
+    def __init__(self, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem if hint is None else f"{problem}\n\nhint: {hint}")
+
+
+class WrongUse(click.UsageError):
+    """The command was called with arguments that make no sense."""
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(f"{problem}\n\nhint: {hint}")
 
 
 def say(line: str) -> None:
@@ -83,3 +102,16 @@ def _discard(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Return if the user agrees. Raises WrongUse without a terminal, unless `yes` answers the question."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUse(
+            printable(what), "there is no terminal to ask for confirmation: add --yes if this is what you want"
+        )
+    say(printable(what))
+    if not click.confirm("Continue?", err=True):
+        raise Failure("not confirmed", "nothing was changed")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import UNITS_MS, ClusterOptions, Duration, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, say
 from fencepost.cli.txn.partitions import parse_place
 
 if TYPE_CHECKING:

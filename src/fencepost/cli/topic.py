@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.confirming import confirm
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, failure_of
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, confirm, say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block

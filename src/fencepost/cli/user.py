@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.confirming import confirm
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, confirm, say
 from fencepost.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
 
 if TYPE_CHECKING:

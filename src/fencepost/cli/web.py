@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options
-from fencepost.cli.streams import announce, say
+from fencepost.cli.streams import Failure, WrongUse, announce, say
 from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:

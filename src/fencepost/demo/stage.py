@@ -1,6 +1,10 @@
-"""Where a demo plays: on the command line it plays to its end, on a page it pauses after each step."""
+"""Where a demo plays: on which broker, and on the command line to its end or on a page with a pause after each step."""
 
 from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from fencepost.testing import Broker
 
@@ -25,3 +29,16 @@ class Stage:
 
 
 COMMAND_LINE = Stage()
+
+
+@contextmanager
+def cluster(bootstrap_servers: str | None, settings: Mapping[str, object] | None = None) -> Iterator[str]:
+    """Yield `bootstrap_servers` or, if None, those of a new broker in a temporary folder with these settings."""
+    if bootstrap_servers is not None:
+        yield bootstrap_servers
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="fencepost-demo-") as folder,
+        Broker(data=folder, settings=settings) as broker,
+    ):
+        yield broker.bootstrap_servers

@@ -98,7 +98,7 @@ class Orders:
             return
         result = None
         if order == "add_fault":
-            from fencepost.faults.parsing import parse_fault
+            from fencepost.faults.fault import parse_fault
             from fencepost.server.faults import POSSIBLE
 
             result = self._faults.add(parse_fault(**given, actions=POSSIBLE))

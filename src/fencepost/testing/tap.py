@@ -87,7 +87,7 @@ class Tap:
 
     def _carry_out(self, order: str, given: dict[str, Any]) -> Any:
         if order == "add_fault":
-            from fencepost.faults.parsing import parse_fault
+            from fencepost.faults.fault import parse_fault
 
             return self._tap.add_fault(parse_fault(**given))
         if order == "hits":

@@ -16,12 +16,11 @@ from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.settings import parse_settings
 from fencepost.counting import counted
 from fencepost.faults.fault import Fault as TapFault
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import parse_line
 from fencepost.protocol import errors
 from fencepost.tap.proxy import Proxy
 from fencepost.tap.running import TapThread
-from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header
-from fencepost.verify.merging import merge
+from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header, merge
 from fencepost.verify.nemesis.carrying_out import Nemesis
 from fencepost.verify.nemesis.means import WAITS
 from fencepost.verify.nemesis.schedule import NEMESIS, schedule

@@ -16,7 +16,9 @@ its number.
 
 from __future__ import annotations
 
+import heapq
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -297,3 +299,22 @@ def _made(number: int, kind: type[Any], found: dict[str, Any]) -> Any:
     except TypeError:
         given, known = sorted(found), ", ".join(kind._fields)
         raise NotAHistory(number, f"the fields are {', '.join(given)}; this event has {known}") from None
+
+
+_AT = re.compile(rb'"at":\s*(-?\d+)')
+
+
+def merge(parts: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """The lines of all parts in the order of their times. Each part is in this order already.
+
+    The last line of a client that was killed may be incomplete: it is left out.
+    """
+    return (line for _, _, line in heapq.merge(*(_timed(number, part) for number, part in enumerate(parts))))
+
+
+def _timed(number: int, part: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    for line in part:
+        if line.endswith(b"\n"):
+            found = _AT.search(line)
+            assert found is not None, f"no time in {line!r}"
+            yield int(found[1]), number, line

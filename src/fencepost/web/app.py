@@ -17,8 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from fencepost.web.body import json_object
-from fencepost.web.guard import Refusal, WebGuard, refusal_response
+from fencepost.web.guard import Refusal, WebGuard, json_object, refusal_response
 from fencepost.web.page import Page, PageRefused
 from fencepost.web.pages import OPTIONAL_PAGES, PAGES
 from fencepost.web.shell import STATIC, frame, shell

@@ -12,8 +12,9 @@ The decisions are pure functions over the headers; `WebGuard` applies them.
 from __future__ import annotations
 
 import hmac
+import json
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,7 +22,21 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fencepost.web.body import json_object
+
+async def json_object(request: Request, at_most: int) -> dict[str, Any] | None:
+    """The JSON object in the body; None: there is none, or it has more than `at_most` bytes, which are not read."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > at_most:
+            return None
+    try:
+        found = json.loads(body)
+    # A ValueError is also text that is not UTF-8, and a number of thousands of digits.
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import parse_line
 from fencepost.testing import Tap
 from tests.e2e.conftest import Target
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, read_all

@@ -22,8 +22,7 @@ from fencepost.protocol.transaction_version import TransactionVersion
 from fencepost.verify.checkers import check_history
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.arranging import arrange
-from fencepost.verify.history import Event, Header, Rest, decode, encode_header
-from fencepost.verify.merging import merge
+from fencepost.verify.history import Event, Header, Rest, decode, encode_header, merge
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.own import OwnProducer

@@ -13,8 +13,8 @@ import pytest
 from fencepost import __version__
 from fencepost.cli import fencepost, main
 from fencepost.cli.broker import parse_address
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import EXIT_CODES, WHEN_1, Unanswered
+from fencepost.cli.streams import Failure, WrongUse
 from fencepost.diagnose.explain.findings import Cause
 
 ROOT = Path(__file__).resolve().parents[3]

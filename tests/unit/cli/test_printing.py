@@ -8,7 +8,7 @@ from typing import TextIO
 
 import pytest
 
-from fencepost.cli.printing import PrintingThread
+from fencepost.cli.tap import PrintingThread
 
 LONG = "x" * 200_000  # More than a pipe takes.
 
@@ -51,7 +51,7 @@ def test_lines_that_find_no_place_are_counted_where_they_would_be(pipe: tuple[Te
 def test_a_reader_that_takes_no_lines_does_not_hold_up_the_end(
     pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.cli.printing.END_S", 0.01)
+    monkeypatch.setattr("fencepost.cli.tap.END_S", 0.01)
     lines, stream = pipe
     printing = printing_to(stream)
     printing.add(LONG)

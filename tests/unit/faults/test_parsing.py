@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.faults.fault import BadFault
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import BadFault, parse_line
 from fencepost.protocol import errors
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.faults.fault import BadFault
-from fencepost.faults.parsing import parse_fault
+from fencepost.faults.fault import BadFault, parse_fault
 from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.protocol.schema import Message

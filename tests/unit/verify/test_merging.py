@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.verify.history import Begin, TxnEnded, encode
-from fencepost.verify.merging import merge
+from fencepost.verify.history import Begin, TxnEnded, encode, merge
 
 
 def line(at: int, by: str) -> bytes:

@@ -12,8 +12,7 @@ import pytest
 from fencepost.cli import main
 from fencepost.verify.history import Event, Fault, Header, encode, encode_header
 from fencepost.verify.report.document import SHOWN, SHOWN_ALLOWED, judge
-from fencepost.verify.report.page import draw_page
-from fencepost.verify.report.swim_lanes import draw_swim_lanes, lanes_of
+from fencepost.verify.report.page import draw_page, draw_swim_lanes, lanes_of
 from tests.unit.verify.checkers.stories import TOPICS, told
 
 HEADER = Header(7, {"cluster": "<b>localhost</b>"}, TOPICS)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import parse_line
 from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, FAULTS, KILL, NETWORK, FaultAction, schedule
 
 CLIENTS = ("writer-0", "copier-0")

@@ -6,9 +6,8 @@ import re
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options, watch_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, say
 from fencepost.cli.txn.showing import maybe_hanging, require_answers, show, unknown_id, where_all_ids_are, write
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")

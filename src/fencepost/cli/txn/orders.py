@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.confirming import confirm
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, confirm, say
 from fencepost.cli.txn.showing import is_denied, maybe_hanging, unknown_id, write
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import Failure, WrongUse, say
 from fencepost.cli.txn.showing import require_answers, show, what_is_missing, write
 from fencepost.counting import whole_number
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from fencepost.cli.errors import Failure
 from fencepost.cli.options import ClusterOptions, Unanswered
+from fencepost.cli.streams import Failure
 from fencepost.printable import printable
 
 if TYPE_CHECKING:

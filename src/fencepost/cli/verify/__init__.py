@@ -1,4 +1,4 @@
-"""`fencepost verify`: looks for what exactly-once forbids. One module for each command; `judging.py` writes reports."""
+"""`fencepost verify`: looks for what exactly-once forbids. A module for each command; `check.py` writes all reports."""
 
 from __future__ import annotations
 

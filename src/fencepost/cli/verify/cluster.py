@@ -12,10 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, with_hint
-from fencepost.cli.streams import say
-from fencepost.cli.verify.judging import html_option, judge_file
+from fencepost.cli.streams import Failure, WrongUse, say
+from fencepost.cli.verify.check import html_option, judge_file
 
 if TYPE_CHECKING:
     from fencepost.protocol.transaction_version import TransactionVersion
@@ -292,8 +291,7 @@ def _java_command(java_clients: str | None, folder: Path) -> list[str]:
 
 
 def _check_fault(line: str) -> None:
-    from fencepost.faults.fault import BadFault
-    from fencepost.faults.parsing import EXAMPLE, parse_line
+    from fencepost.faults.fault import EXAMPLE, BadFault, parse_line
 
     try:
         parse_line(line)

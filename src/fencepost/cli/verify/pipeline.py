@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fencepost.cli.errors import Failure, WrongUse
-from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options
-from fencepost.cli.streams import say
-from fencepost.cli.tap_certificate import certificate_options
-from fencepost.cli.verify.judging import html_option, judge_file
+from fencepost.cli.options import (
+    ClusterOptions,
+    Duration,
+    Unanswered,
+    as_json_option,
+    certificate_options,
+    cluster_options,
+)
+from fencepost.cli.streams import Failure, WrongUse, say
+from fencepost.cli.verify.check import html_option, judge_file
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient

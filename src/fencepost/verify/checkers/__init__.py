@@ -13,14 +13,18 @@ from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.cleanup import check_compacted, check_retained
 from fencepost.verify.checkers.cycles import check_read_cycles, check_write_cycles
 from fencepost.verify.checkers.index import Index
-from fencepost.verify.checkers.inputs import check_output_order, check_sources
 from fencepost.verify.checkers.late_end_txn import name_late_end_txns
 from fencepost.verify.checkers.late_produce import name_late_produces
 from fencepost.verify.checkers.offsets import check_offsets
-from fencepost.verify.checkers.order import check_offsets_agree, check_send_order
+from fencepost.verify.checkers.order import check_offsets_agree, check_output_order, check_send_order, check_sources
 from fencepost.verify.checkers.pipeline import check_pipeline, is_pipeline
 from fencepost.verify.checkers.polls import check_polls
-from fencepost.verify.checkers.producers import check_epochs, check_fenced, check_last_stable_offsets
+from fencepost.verify.checkers.producers import (
+    check_epochs,
+    check_fenced,
+    check_last_stable_offsets,
+    check_reused_sequences,
+)
 from fencepost.verify.checkers.records import (
     check_aborted_reads,
     check_duplicates,
@@ -29,7 +33,6 @@ from fencepost.verify.checkers.records import (
     check_precommitted_reads,
     check_torn,
 )
-from fencepost.verify.checkers.reused_sequences import check_reused_sequences
 
 CHECKERS: tuple[Callable[[Index], Iterable[Anomaly]], ...] = (
     *(check_lost, check_torn, check_aborted_reads, check_precommitted_reads, check_duplicates, check_invented),

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from fencepost.verify.checkers.producer_logs import LogEntry, RunOfRecord, runs_by_record
 from fencepost.verify.history import (
     Acked,
     Assign,
@@ -35,6 +34,45 @@ from fencepost.verify.history import (
     Watermarks,
     WholeLog,
 )
+
+# Offset, kind, value, producer id and epoch.
+LogEntry = tuple[int, str, str, int, int]
+
+
+class MarkedRecords(NamedTuple):
+    """The records that one marker ended, and the marker: "" if the log ends without one."""
+
+    values: list[str]
+    marker: str
+
+
+class RunOfRecord(NamedTuple):
+    """The records that end with the same marker as a record, and those of its producer epoch before them."""
+
+    before: MarkedRecords | None
+    own: MarkedRecords
+
+
+def runs_by_record(entries: Iterable[LogEntry]) -> dict[str, RunOfRecord]:
+    """For each record of a log. Markers of other epochs end nothing here."""
+    ended: dict[tuple[int, int], list[MarkedRecords]] = defaultdict(list)
+    values: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for _, kind, value, producer_id, epoch in entries:
+        producer = (producer_id, epoch)
+        if kind == "data":
+            values[producer].append(value)
+        else:
+            ended[producer].append(MarkedRecords(values.pop(producer, []), kind))
+    for producer, left in values.items():
+        ended[producer].append(MarkedRecords(left, ""))
+    return {
+        value: RunOfRecord(before, own)
+        for runs in ended.values()
+        for before, own in pairwise([None, *runs])
+        if own is not None
+        for value in own.values
+    }
+
 
 # A topic and a partition, and the same with an offset.
 Where = tuple[str, int]

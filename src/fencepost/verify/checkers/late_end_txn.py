@@ -6,19 +6,24 @@ that the client aborts later, or has not asked to commit yet, and moves a group 
 abort takes the first records of a transaction that is committed later. The broker does what the protocol demands.
 
 The circumstances alone would excuse a broker that is broken, so this asks for proof: the log, the answer to the
-transaction's own EndTxn, or, where neither can show it, a fault of the run that made an EndTxn late at this time.
+transaction's own EndTxn, or, where neither can show it, a fault of the run that made an EndTxn late at this time. An
+EndTxn that comes late was given up by its client, which has repeated it: the end of its transaction took long.
+
+Only a request that was delayed for longer than its client waits can be late. A request that is dropped, or that a tap
+answers with an error, never arrives. One that is doubled arrives twice on its connection, both before the client's next
+request. A reply that is delayed belongs to a request that has arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from fencepost.faults.fault import DELAY, REQUEST, BadFault, parse_line
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import HistoryTxn, Index, Where
 from fencepost.verify.checkers.kinds import title_of
-from fencepost.verify.checkers.long_delays import PATIENCE_NS, longest_delay_ns
-from fencepost.verify.checkers.slow_ends import SlowEnds, end_took_ns, slow_ends
-from fencepost.verify.history import Send, SendOffsets, TxnOutcome
+from fencepost.verify.history import CLIENT_PATIENCE_MS, Fault, Send, SendOffsets, TxnOutcome
 
 # The answers to an EndTxn or Produce whose transaction was ended by another EndTxn: Kafka's, and what librdkafka makes
 # of them.
@@ -203,3 +208,75 @@ def _is_ended_in_two_parts(index: Index, txn: HistoryTxn, first: str, then: str)
         return False
     ack = index.acks.get(ended[count].value)
     return ack is None or not any(_is_marker_written_after(index, send, ack.at) for send in ended[:count])
+
+
+class SlowEnd(NamedTuple):
+    """Of several transactions whose ends took about as long, the last one: the requests of the others have arrived."""
+
+    txn: HistoryTxn
+    longest_ns: int
+
+
+class SlowEnds(NamedTuple):
+    """Those of one producer epoch, as far as the log tells it."""
+
+    producer: tuple[int, int] | None = None
+    commit: SlowEnd | None = None
+    abort: SlowEnd | None = None
+
+
+def slow_ends(index: Index) -> dict[tuple[str, int], SlowEnds]:
+    """For each transaction, the slow ends before it."""
+    found: dict[tuple[str, int], SlowEnds] = {}
+    for txn in index.txns.values():
+        before = txn.before
+        known = _with(found[before.by, before.number], before) if before is not None else SlowEnds()
+        producer = _producer_of(index, txn) or known.producer
+        is_same = known.producer in (None, producer)
+        found[txn.by, txn.number] = known._replace(producer=producer) if is_same else SlowEnds(producer)
+    return found
+
+
+def end_took_ns(txn: HistoryTxn) -> int:
+    return txn.ended.at - txn.ends[0].at if txn.ended is not None and txn.ends else 0
+
+
+def _with(known: SlowEnds, txn: HistoryTxn) -> SlowEnds:
+    asked = {end.commit for end in txn.ends}
+    return SlowEnds(
+        known.producer,
+        _slower(known.commit, txn) if True in asked else known.commit,
+        _slower(known.abort, txn) if False in asked else known.abort,
+    )
+
+
+def _slower(known: SlowEnd | None, txn: HistoryTxn) -> SlowEnd:
+    took_ns = end_took_ns(txn)
+    longest_ns = max(took_ns, known.longest_ns if known is not None else 0)
+    return SlowEnd(txn if known is None or took_ns * 2 >= longest_ns else known.txn, longest_ns)
+
+
+def _producer_of(index: Index, txn: HistoryTxn) -> tuple[int, int] | None:
+    fates = (index.fates[send.value] for send in txn.sends if send.value in index.fates)
+    return next(((fate.producer_id, fate.epoch) for fate in fates if fate.producer_id >= 0), None)
+
+
+END_TXN = 26  # Its API key.
+PATIENCE_NS = CLIENT_PATIENCE_MS * 1_000_000
+
+
+def longest_delay_ns(faults: Iterable[Fault]) -> int:
+    """For how long an EndTxn was held back at most; 0 if no client has given one up because of that."""
+    longest_ms = max((_delay_ms(fault.what) for fault in faults), default=0)
+    return longest_ms * 1_000_000 if longest_ms >= CLIENT_PATIENCE_MS else 0
+
+
+def _delay_ms(what: str) -> int:
+    """Of a fault in the words of `fencepost tap`, such as `delay EndTxn 4s request (2 times)`."""
+    words, _, _ = what.partition(" (")
+    try:
+        fault = parse_line(words)
+    except BadFault:
+        return 0  # Another kind of fault, such as `paused writer-0`.
+    is_of_end_txn = fault.api_key in (None, END_TXN)
+    return fault.delay_ms if fault.action == DELAY and fault.at == REQUEST and is_of_end_txn else 0

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.index import HistoryTxn, Index
+from fencepost.verify.checkers.index import HistoryTxn, Index, MarkedRecords, RunOfRecord
 from fencepost.verify.checkers.kinds import title_of
 from fencepost.verify.checkers.late_end_txn import accused_txn
-from fencepost.verify.checkers.producer_logs import MarkedRecords, RunOfRecord
 from fencepost.verify.history import Send
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 
 from fencepost.child import start_whole
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import parse_line
 from fencepost.tap.running import TapThread
 
 # A command that still runs after so long is killed.

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fencepost.protocol.transaction_version import TV1, TV2
-from fencepost.verify.workload.copier import Copier
 from fencepost.verify.workload.notes import Notes
 from fencepost.verify.workload.plan import JAVA, LIBRDKAFKA, OWN_V1, ClientPlan
 from fencepost.verify.workload.producer import InputSource, TxnProducer
 from fencepost.verify.workload.reading import Follower
-from fencepost.verify.workload.writer import ClientOrders, TxnWriter
+from fencepost.verify.workload.writer import ClientOrders, Copier, TxnWriter
 
 RETIRE, STOP = "retire", "stop"
 

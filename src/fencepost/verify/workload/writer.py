@@ -1,7 +1,8 @@
-"""Transactional writers: they write some records per transaction, and commit or abort at random.
+"""Transactional clients: writers, which commit or abort some records per transaction, and copiers.
 
-A client that cannot end its transaction is discarded. The next producer initialises the same transactional id, which
-ends the transaction; only then it is noted as over.
+A copier consumes, processes and produces: one output for each input, and the group's offsets in the same transaction. A
+client that cannot end its transaction is discarded. The next producer initialises the same transactional id, which ends
+the transaction; only then it is noted as over.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from fencepost.verify.history import TxnOutcome
-from fencepost.verify.workload.notes import Notes, Unfinished
-from fencepost.verify.workload.producer import Abortable, Broken, TxnProducer
+from fencepost.verify.history import SendOffsets, TxnOutcome
+from fencepost.verify.workload.notes import Notes, Unfinished, now
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, InputSource, TxnProducer
 
 COMMIT_PROBABILITY = 0.75
 # Between two rounds, so that a transaction has several record batches in a partition.
@@ -147,3 +148,56 @@ class TxnWriter:
         except (Abortable, Broken) as e:
             raise GaveUp(Unfinished(txn, TxnOutcome.ABORTED, why or e.error)) from e
         self.notes.ended(txn, TxnOutcome.ABORTED, why)
+
+
+INPUTS_PER_TXN = (1, 5, 20)
+
+
+class Copier(TxnWriter):
+    """`open_source` makes the source of a producer."""
+
+    def __init__(
+        self,
+        notes: Notes,
+        rng: random.Random,
+        orders: ClientOrders,
+        open_producer: Callable[[], TxnProducer],
+        open_source: Callable[[TxnProducer], InputSource],
+        target: str,
+    ) -> None:
+        super().__init__(notes, rng, orders, open_producer, {})
+        self._open_source = open_source
+        self._source: InputSource | None = None
+        self._target = target
+
+    def begin_life(self, producer: TxnProducer) -> None:
+        self._source = self._open_source(producer)
+
+    def end_life(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def transact(self, producer: TxnProducer) -> None:
+        assert self._source is not None
+        inputs = self._source.poll(self.rng.choice(INPUTS_PER_TXN))
+        if inputs and not self._copy(producer, self._source, inputs):
+            self._source.rewind()
+
+    def _copy(self, producer: TxnProducer, source: InputSource, inputs: list[InputPlace]) -> bool:
+        """Returns whether it was committed."""
+        txn = self.notes.begin()
+        try:
+            producer.begin()
+            for one in inputs:
+                producer.send(self._target, one.partition, self.notes.send(txn, self._target, one.partition, one))
+            following = {(one.topic, one.partition): one.offset + 1 for one in inputs}
+            offsets = [InputPlace(topic, partition, offset) for (topic, partition), offset in following.items()]
+            self.notes.note(SendOffsets(now(), self.notes.by, txn, source.group_id, offsets))
+            source.send_offsets(offsets)
+        except Abortable as e:
+            self.abort(producer, txn, e.error)
+            return False
+        except Broken as e:
+            raise GaveUp(Unfinished(txn, TxnOutcome.ABORTED, e.error)) from e
+        return self.end(producer, txn, self.rng.random() < COMMIT_PROBABILITY)

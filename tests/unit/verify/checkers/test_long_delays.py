@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fencepost.verify.checkers.long_delays import longest_delay_ns
+from fencepost.verify.checkers.late_end_txn import longest_delay_ns
 from fencepost.verify.history import Fault
 from fencepost.verify.nemesis.schedule import FAULTS, schedule
 

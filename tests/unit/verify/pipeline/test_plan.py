@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from fencepost.faults.parsing import parse_line
+from fencepost.faults.fault import parse_line
 from fencepost.verify.pipeline.plan import ALL_KINDS, Kind, Writing, disturbances, input_groups
 
 

@@ -26,8 +26,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
-from fencepost.web.learn.playground.batches import batch
-from fencepost.web.learn.playground.messages import error_in, plain
+from fencepost.web.learn.playground.messages import batch, error_in, plain
 from fencepost.web.learn.playground.missed_steps import ProducerSteps
 
 REQUEST_TIMEOUT_MS = 2000
