@@ -6,14 +6,16 @@ cluster finds it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from fencepost.testing import Broker
 from tests.examples import hang, hang_offset
 from tests.readers.reading import TIMEOUT_S, read_all
-from tests.txn_tools import BOTH, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
+from tests.txn_tools import BOTH, SETTINGS, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -238,3 +240,29 @@ def test_a_group_that_does_not_exist_is_not_created(
     assert f"there is no consumer group {group_id}x" in missing.err
     assert f"did you mean {group_id}?" in missing.err
     assert f"{group_id}x" not in run("group", "list").out
+
+
+def test_what_hangs_from_before_the_id_expired_is_told_apart_from_its_open_transaction(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are open on the same partition, under two producer ids."""
+    expiring = {
+        "transactional.id.expiration.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with Broker(settings=SETTINGS | expiring) as broker:
+        run = runner(broker.bootstrap_servers, capsys, monkeypatch)
+        topic = create_topic(broker.bootstrap_servers, "audit")
+        before, _ = hang(broker.bootstrap_servers, topic, "auditor")
+        deadline = time.monotonic() + TIMEOUT_S
+        while run("txn", "list", "--json").document["transactions"]:
+            assert time.monotonic() < deadline
+        producer = producer_of(broker.bootstrap_servers, "auditor")
+        write(producer, topic, "half an entry")
+
+        cure = f"fencepost txn abort --topic {topic} --partition 0 --producer-id {before}"
+        for shown in (run("txn", "explain", "auditor"), run("txn", "fence", "auditor", "--yes")):
+            assert shown.exit_code == 1
+            assert cure in shown.out + shown.err
+        assert run(*cure.split()[1:], "--yes").exit_code == 0
+        assert run("txn", "explain", "auditor").exit_code == 0

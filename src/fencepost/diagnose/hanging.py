@@ -70,12 +70,14 @@ def diagnose_hanging(look: Look) -> HangingReport:
     )
 
 
-def why_it_hangs(txn: DescribedTxn | None, where: NamedPartition) -> str | None:
-    """Why no coordinator will write a marker for a transaction on this partition; None if one will."""
+def why_it_hangs(txn: DescribedTxn | None, where: NamedPartition, producer_id: int) -> str | None:
+    """Why no coordinator will write a marker for a producer's transaction on this partition; None if one will."""
     if txn is None:
         return "no transactional id has this producer id"
     if not is_open(txn.state):
         return f"`{txn.transactional_id}` has no open transaction (it is {txn.state})"
+    if txn.producer_id != producer_id:
+        return f"the open transaction of `{txn.transactional_id}` is of producer {txn.producer_id}"
     if where not in txn.partitions:
         return f"the open transaction of `{txn.transactional_id}` does not include the partition"
     return None
@@ -112,7 +114,7 @@ def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None
         age_ms=age_by_record(producer.last_timestamp_ms, now_ms),
         coordinator_epoch=producer.coordinator_epoch,
         transactional_id=txn.transactional_id if txn is not None else None,
-        why=why_it_hangs(txn, where) or "",
+        why=why_it_hangs(txn, where, producer.producer_id) or "",
         abort_command=abort_command(where, producer.producer_id),
     )
 

@@ -201,12 +201,22 @@ def producer_ids_of(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> se
     return {id_ for id_ in ids if id_ >= 0}
 
 
+def by_producer(producer_ids: Iterable[int], txn: DescribedTxn | None) -> dict[int, DescribedTxn]:
+    """What the coordinator of a transactional id says of the producer ids that it has and had.
+
+    Its open transaction is of the present one: what an earlier one left on a partition is not part of it.
+    """
+    if txn is None:
+        return {}
+    return {id_: txn if id_ == txn.producer_id else txn._replace(partitions=()) for id_ in producer_ids}
+
+
 def leftovers(
     producers: Mapping[NamedPartition, tuple[Producer, ...]], txn: DescribedTxn | None, history: Iterable[LogEntry]
 ) -> set[OpenTxn]:
     """Transactions that are open under the producer ids of a transactional id and not part of its open transaction."""
     ids = producer_ids_of(txn, history)
-    found = uncoordinated(producers, dict.fromkeys(ids, txn) if txn is not None else {})
+    found = uncoordinated(producers, by_producer(ids, txn))
     return {open_ for open_ in found if open_.producer_id in ids}
 
 

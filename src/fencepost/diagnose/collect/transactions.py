@@ -44,6 +44,7 @@ from fencepost.diagnose.snapshot import (
     LogEntry,
     TxnSnapshot,
     TxnsSnapshot,
+    by_producer,
     is_decided,
     is_open,
     leftovers,
@@ -148,7 +149,7 @@ def collect_txn(
         txn_now = _describe(client, transactional_id)[1] if leftovers(producers, txn, history or ()) else txn
         others = {where: tuple(p for p in found if p.producer_id not in mine) for where, found in producers.items()}
         txns, unanswered = txns_of(client, others) if everywhere else ({}, ())
-        return {**txns, **(dict.fromkeys(mine, txn_now) if txn_now is not None else {})}, unanswered
+        return {**txns, **by_producer(mine, txn_now)}, unanswered
 
     def matters(producer_id: int, txns: Mapping[int, DescribedTxn]) -> bool:
         return producer_id in mine or (everywhere and producer_id not in txns)

@@ -386,6 +386,21 @@ def test_a_transaction_hangs_on_a_partition_that_the_history_does_not_name() -> 
     assert "3 offsets behind it cannot be read" in explanation.paragraph
 
 
+def test_what_an_earlier_producer_left_hangs_also_where_the_open_transaction_writes() -> None:
+    snapshot = txn_snapshot(
+        described(partitions=(ORDERS,)),
+        history=(entry(EMPTY, -90_000, producer_id=5), entry(ONGOING, -12_000)),
+        ends={ORDERS: ends(40, 90)},
+        producers={ORDERS: (producer(40, producer_id=5), producer(60))},
+    )
+    explanation = diagnose_txn(snapshot)
+    [hanging] = explanation.hanging
+    assert (hanging.producer_id, hanging.why) == (5, "the open transaction of `orders-sink` is of producer 7")
+    assert explanation.causes == (Cause.HANGING, Cause.OPEN)
+    assert "from offset 40" in explanation.paragraph
+    assert "It pins" not in explanation.paragraph, "readers wait for what hangs"
+
+
 def test_beside_an_open_transaction_a_hanging_one_is_told_apart() -> None:
     snapshot = txn_snapshot(
         described(partitions=(ORDERS,)),
