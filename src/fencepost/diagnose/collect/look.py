@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple, TypeVar
 
@@ -35,6 +36,7 @@ from fencepost.diagnose.snapshot import (
     TXN_TOPIC,
     Ends,
     Look,
+    first_open,
     is_out_of_sight,
     settled,
     uncoordinated,
@@ -161,16 +163,24 @@ def judge(client: KafkaClient, seen: Seen, ask: Ask = txns_of, matters: Matters 
     suspects = {orphan for orphan in orphans if matters is None or matters(orphan.producer_id, txns)}
     asked = {suspect.where for suspect in suspects}
     again = describe_producers(client, sorted(asked)) if asked else Answers[NamedPartition, tuple[Producer, ...]]()
+    still_open = without(producers, settled(suspects, again.found, txns))
     return Look(
         now_ms=now_ms(),
-        ends=seen.ends.found,
-        producers=without(producers, settled(suspects, again.found, txns)),
+        ends={where: _now(ends, still_open.get(where)) for where, ends in seen.ends.found.items()},
+        producers=still_open,
         denied=frozenset(seen.producers.denied),
         txns=txns,
         unconfirmed=asked - set(again.found),
         unanswered_coordinators=unanswered,
         problems=(*seen.ends.problems, *seen.producers.problems, *again.problems),
     )
+
+
+def _now(ends: Ends, producers: tuple[Producer, ...] | None) -> Ends:
+    """The ends of a partition; what its readers waited for may have ended before its producers were asked for."""
+    if ends.gap == 0 or producers is None or first_open(producers) is not None:
+        return ends
+    return replace(ends, last_stable_offset=ends.high_watermark)
 
 
 def hidden_topics(client: KafkaClient) -> list[str]:

@@ -75,7 +75,8 @@ def _is_overdue(snapshot: TxnSnapshot, txn: DescribedTxn) -> bool:
 def _last_write(snapshot: TxnSnapshot, txn: DescribedTxn) -> str:
     writes = [(p.last_timestamp_ms, where) for where, p in _own(snapshot, txn) if p.txn_start_offset >= 0]
     if not writes:
-        return f"It has written nothing yet to its {counted(len(txn.partitions), 'partition')}."
+        its = counted(len(txn.partitions), "partition")
+        return f"A moment later, nothing of it was open on its {its}: it has not written yet, or has ended."
     last_ms, where = max(writes)
     return f"It last wrote {duration(snapshot.now_ms - last_ms)} ago, to {where}."
 

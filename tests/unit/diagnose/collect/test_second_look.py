@@ -75,8 +75,17 @@ def test_a_transaction_that_ends_between_two_questions_is_no_orphan(
     commits = after(lambda: producer.commit_transaction(TIMEOUT_S), list_transactions)
     monkeypatch.setattr(look, "list_transactions", commits)
     report = diagnose_lso(partitions.collect_lso(client, ["orders"]))
-    assert [(row.producer_id, row.is_orphan) for row in report.partitions] == [(None, False)]
-    assert report.pins == ()
+    assert (report.partitions, report.pins) == ((), ()), "nobody waits for what has ended"
+
+
+def test_nobody_waits_where_the_transaction_has_ended_when_the_producers_are_asked_for(
+    client: KafkaClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(producer, "orders")
+    commits = after(lambda: producer.commit_transaction(TIMEOUT_S), describe_producers)
+    monkeypatch.setattr(look, "describe_producers", commits)
+    report = diagnose_lso(partitions.collect_lso(client))
+    assert (report.partitions, report.waiting_count) == ((), 0)
 
 
 def test_a_transaction_that_begins_between_two_questions_does_not_seem_to_hang(

@@ -75,7 +75,7 @@ def test_it_does_not_block_where_another_began_before_it() -> None:
 
 def test_one_that_has_written_nothing_and_holds_offsets() -> None:
     explanation = diagnose_txn(txn_snapshot(described(partitions=(GROUP_OFFSETS,))))
-    assert "It has written nothing yet to its 1 partition." in explanation.paragraph
+    assert "nothing of it was open on its 1 partition: it has not written yet, or has ended" in explanation.paragraph
     assert "UNSTABLE_OFFSET_COMMIT" in explanation.paragraph
 
 
