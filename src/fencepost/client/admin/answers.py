@@ -75,6 +75,8 @@ class Answers(Generic[K, V]):
     problems: list[str] = field(default_factory=list)
     # Resources that this user may not describe.
     denied: set[K] = field(default_factory=set)
+    # Partitions that do not exist, each with its entry in `problems`.
+    gone: dict[K, str] = field(default_factory=dict)
 
 
 # An operator waits at a terminal for the answer.

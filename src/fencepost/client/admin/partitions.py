@@ -135,7 +135,12 @@ def _ask_leaders(
 
     def attempt() -> None:
         again: list[NamedPartition] = []
-        for node_id, led in by_value(_leaders(client, left)).items():
+        leaders = _leaders(client, left)
+        for where in left:
+            if where not in leaders:
+                missing = BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, "it does not exist")
+                problems[where] = answers.gone[where] = f"the {what} of {where} are unknown: {missing}"
+        for node_id, led in by_value(leaders).items():
             for chunk in chunks(led, PARTITIONS_PER_REQUEST):
                 try:
                     answered = _ask_leader(client, node_id, chunk, request, read)
@@ -175,13 +180,13 @@ def _first_of(partitions: Sequence[NamedPartition]) -> str:
 
 
 def _leaders(client: KafkaClient, partitions: Sequence[NamedPartition]) -> dict[NamedPartition, int]:
-    """The current leader of each partition; -1: it has none, or does not exist."""
+    """The current leader of each partition that exists; -1: it has none."""
     topics = client.refresh(sorted({where.topic for where in partitions}))
-    found = {}
-    for where in partitions:
-        leaders = topics[where.topic].leaders if where.topic in topics else ()
-        found[where] = leaders[where.partition] if where.partition < len(leaders) else -1
-    return found
+    return {
+        where: topics[where.topic].leaders[where.partition]
+        for where in partitions
+        if where.topic in topics and where.partition < len(topics[where.topic].leaders)
+    }
 
 
 def _ask_leader(

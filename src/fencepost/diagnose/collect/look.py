@@ -68,12 +68,28 @@ class Seen(NamedTuple):
     producers: Answers[NamedPartition, tuple[Producer, ...]]
 
 
-def see(client: KafkaClient, partitions: Iterable[NamedPartition], named: Set[NamedPartition] = frozenset()) -> Seen:
-    """The ends of partitions, and the producers of those where readers wait and of the named ones."""
+def see(
+    client: KafkaClient,
+    partitions: Iterable[NamedPartition],
+    named: Set[NamedPartition] = frozenset(),
+    listed: Set[NamedPartition] = frozenset(),
+) -> Seen:
+    """The ends of partitions, and the producers of those where readers wait and of the named ones.
+
+    Those in `listed` come from a list of all topics. If one of these topics was deleted since, no answer is missing.
+    """
     asked = frozenset(partitions)
-    ends = ends_of(client, sorted(asked))
+    ends = _of_those_left(ends_of(client, sorted(asked)), listed)
     waiting = {where for where, found in ends.found.items() if found.gap > 0}
-    return Seen(asked, ends, describe_producers(client, sorted(waiting | named)))
+    producers = describe_producers(client, sorted((waiting | named) - ends.gone.keys()))
+    deleted = producers.gone.keys() & listed
+    found = {where: answer for where, answer in ends.found.items() if where not in deleted}
+    return Seen(asked - deleted, replace(ends, found=found), _of_those_left(producers, listed))
+
+
+def _of_those_left(answers: Answers[NamedPartition, T], listed: Set[NamedPartition]) -> Answers[NamedPartition, T]:
+    deleted = {problem for where, problem in answers.gone.items() if where in listed}
+    return replace(answers, problems=[problem for problem in answers.problems if problem not in deleted])
 
 
 def see_all(
@@ -84,14 +100,14 @@ def see_all(
     Of the named ones, those of earlier transactions may have been deleted since; those in `open_now` are asked anyway.
     """
     existing = frozenset(partitions_of(client))
-    return see(client, existing | open_now, (named & existing) | open_now)
+    return see(client, existing | open_now, (named & existing) | open_now, existing - open_now)
 
 
 def see_again(client: KafkaClient, before: Seen, named: Set[NamedPartition], open_now: Set[NamedPartition]) -> Seen:
     """What was seen before, with new answers about the named partitions, as for `see_all`."""
     existing = before.existing | _created_since(client, named - before.existing)
     asked = (named & existing) | open_now
-    now = see(client, asked, asked)
+    now = see(client, asked, asked, asked - open_now)
     return Seen(existing, _merged(before.ends, now.ends), _merged(before.producers, now.producers))
 
 
@@ -163,16 +179,17 @@ def judge(client: KafkaClient, seen: Seen, ask: Ask = txns_of, matters: Matters 
     suspects = {orphan for orphan in orphans if matters is None or matters(orphan.producer_id, txns)}
     asked = {suspect.where for suspect in suspects}
     again = describe_producers(client, sorted(asked)) if asked else Answers[NamedPartition, tuple[Producer, ...]]()
-    still_open = without(producers, settled(suspects, again.found, txns))
+    answered = {**dict.fromkeys(again.gone, ()), **again.found}  # What was open on a deleted topic has ended.
+    still_open = without(producers, settled(suspects, answered, txns))
     return Look(
         now_ms=now_ms(),
         ends={where: _now(ends, still_open.get(where)) for where, ends in seen.ends.found.items()},
         producers=still_open,
         denied=frozenset(seen.producers.denied),
         txns=txns,
-        unconfirmed=asked - set(again.found),
+        unconfirmed=asked - answered.keys(),
         unanswered_coordinators=unanswered,
-        problems=(*seen.ends.problems, *seen.producers.problems, *again.problems),
+        problems=(*seen.ends.problems, *seen.producers.problems, *_of_those_left(again, asked).problems),
     )
 
 
@@ -207,7 +224,7 @@ def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answ
         where: Ends(high_watermark=max(high.found[where], offset), last_stable_offset=offset)
         for where, offset in stable.found.items()
     }
-    return Answers(found, [*high.problems, *stable.problems])
+    return Answers(found, [*high.problems, *stable.problems], gone=high.gone | stable.gone)
 
 
 def unasked_coordinators(before: Sequence[int], after: Sequence[int]) -> list[str]:

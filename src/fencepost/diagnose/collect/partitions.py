@@ -41,7 +41,8 @@ def collect_lso(
 def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None, partition: int | None = None) -> Look:
     """How far readers get in each partition, and the transactions that they wait for."""
     hidden = hidden_topics(client) if topics is None else []
-    look = judge(client, see(client, _places(client, topics, partition)))
+    places = _places(client, topics, partition)
+    look = judge(client, see(client, places, listed=frozenset(places if topics is None else ())))
     return replace(look, problems=(*hidden, *look.problems))
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import main
 from fencepost.client.admin.answers import DescribedTxn
-from fencepost.client.admin.partitions import describe_producers
+from fencepost.client.admin.partitions import describe_producers, list_offsets
 from fencepost.client.admin.transactions import list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect import look, partitions, transactions
@@ -86,6 +86,32 @@ def test_nobody_waits_where_the_transaction_has_ended_when_the_producers_are_ask
     monkeypatch.setattr(look, "describe_producers", commits)
     report = diagnose_lso(partitions.collect_lso(client))
     assert (report.partitions, report.waiting_count) == ((), 0)
+
+
+@pytest.mark.parametrize("question", ["list_offsets", "describe_producers", "list_transactions"])
+def test_a_topic_that_is_deleted_between_two_questions_is_no_gap_in_the_answer(
+    question: str, broker: Broker, client: KafkaClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("short-lived")
+    begin(producer, "short-lived")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    deletes = after(lambda: admin.delete_topics(["short-lived"])["short-lived"].result(TIMEOUT_S), vars(look)[question])
+    monkeypatch.setattr(look, question, deletes)
+    seen = partitions.collect_lso(client)
+    assert seen.problems == ()
+    assert seen.unconfirmed == frozenset()
+    producer.abort_transaction(TIMEOUT_S)
+
+
+def test_a_topic_that_was_asked_for_and_is_deleted_meanwhile_is_a_gap_in_the_answer(
+    broker: Broker, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("named")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    deletes = after(lambda: admin.delete_topics(["named"])["named"].result(TIMEOUT_S), list_offsets)
+    monkeypatch.setattr(look, "list_offsets", deletes)
+    [problem] = partitions.collect_lso(client, ["named"]).problems
+    assert problem == "the offsets of named-0 are unknown: it does not exist: UNKNOWN_TOPIC_OR_PARTITION (3)"
 
 
 def test_a_transaction_that_begins_between_two_questions_does_not_seem_to_hang(
