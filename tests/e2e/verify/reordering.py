@@ -20,8 +20,8 @@ from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol.messages import EndTxnRequest, ProduceRequest
 from fencepost.protocol.transaction_version import TransactionVersion
 from fencepost.verify.checkers import check_history
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.arranging import arrange
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import Event, Header, Rest, decode, encode_header, merge
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
 from fencepost.verify.workload.notes import Notes, now

@@ -13,7 +13,7 @@ from fencepost.client.producing import produce
 from fencepost.client.transaction import Transaction
 from fencepost.protocol.batch import encode_batch
 from fencepost.testing import Broker
-from fencepost.verify.pipeline.open_txns import LATE_S, USUAL_S, patience_for
+from fencepost.verify.pipeline.reader import LATE_S, USUAL_S, patience_for
 
 
 @pytest.mark.parametrize(("timeout_s", "patience_s"), [(10, USUAL_S), (300, 300 + LATE_S)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -163,3 +164,15 @@ def test_a_shell_can_complete_commands_and_options(
     with pytest.raises(SystemExit):
         main([])
     assert f"plain,{offered}" in capsys.readouterr().out.splitlines()
+
+
+def test_an_error_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["error", "-1", "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert (explained["name"], explained["effect"], explained["then"]) == ("UNKNOWN_SERVER_ERROR", "unknown", "abort")
+    assert main(["error", "--list"]) == 0
+    assert "PRODUCER_FENCED" in capsys.readouterr().out
+    assert main(["error", "101"]) == 0
+    assert "A transactional client does not receive this error." in capsys.readouterr().out
+    assert main(["error", "PRODUCER_FENCD"]) == 1
+    assert "hint: did you mean PRODUCER_FENCED" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The file of a history."""
+"""The file of a history, and how it is made from the parts of clients."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fencepost.verify.history import (
     decode,
     encode,
     encode_header,
+    merge,
 )
 
 HEADER = encode_header(Header(7, {"bootstrap": "localhost:9092"}, {"orders": 2}))
@@ -76,3 +77,27 @@ def test_a_line_that_is_no_event_is_named(line: str, complaint: str) -> None:
 def test_a_file_that_is_no_history_is_refused(lines: list[str], complaint: str) -> None:
     with pytest.raises(NotAHistory, match=complaint):
         decode(lines)
+
+
+def line(at: int, by: str) -> bytes:
+    return encode(Begin(at, by, 0)).encode()
+
+
+def test_lines_are_in_the_order_of_their_times() -> None:
+    first = [line(1, "a"), line(5, "a")]
+    second = [line(2, "b"), line(3, "b"), line(9, "b")]
+    assert list(merge([first, second])) == [line(1, "a"), line(2, "b"), line(3, "b"), line(5, "a"), line(9, "b")]
+
+
+def test_events_of_one_client_with_the_same_time_keep_their_order() -> None:
+    part = [encode(TxnEnded(1, "a", 1, "committed")).encode(), line(1, "a")]
+    assert list(merge([part, [line(1, "b")]])) == [*part, line(1, "b")]
+
+
+def test_a_line_that_a_kill_cut_off_is_left_out() -> None:
+    assert list(merge([[line(1, "a"), line(2, "a")[:-1]]])) == [line(1, "a")]
+
+
+def test_no_parts_make_no_lines() -> None:
+    assert list(merge([])) == []
+    assert list(merge([[]])) == []

@@ -1,12 +1,15 @@
-"""The faults of a run, from a seed."""
+"""The faults of a run, from a seed, and which of them make an EndTxn late."""
 
 from __future__ import annotations
 
+import random
 from random import Random
 
 import pytest
 
 from fencepost.faults.fault import parse_line
+from fencepost.verify.checkers.late_requests import longest_delay_ns
+from fencepost.verify.history import Fault
 from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, FAULTS, KILL, NETWORK, FaultAction, schedule
 
 CLIENTS = ("writer-0", "copier-0")
@@ -49,3 +52,15 @@ def test_a_command_runs_at_its_interval() -> None:
         FaultAction(30.0, COMMAND, "reboot"),
     ]
     assert schedule(Random(1), 10, (), CLIENTS, "reboot", 10.0) == []
+
+
+def test_no_fault_of_a_schedule_makes_an_end_txn_late() -> None:
+    actions = schedule(random.Random(1), 3000.0, FAULTS, ["writer-0"])
+    faults = [Fault(0, "nemesis", f"{action.what} (2 times)") for action in actions]
+    assert any("EndTxn" in fault.what for fault in faults)
+    assert longest_delay_ns(faults) == 0
+
+
+def test_the_longest_delay_counts() -> None:
+    faults = [Fault(0, "nemesis", f"delay {words} (2 times)") for words in ("EndTxn 4s request", "* 1m request")]
+    assert longest_delay_ns(faults) == 60_000_000_000

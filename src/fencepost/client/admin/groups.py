@@ -19,6 +19,15 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.schema import Malformed, Message
 
+# The groups in which the Spark sink keeps notes about its transactions, as offsets. No consumer reads with them.
+COMMIT_NOTES = "fencepost-marker-"
+TOKEN_NOTES = "fencepost-token-"
+
+
+def is_note_group(group_id: str) -> bool:
+    return group_id.startswith((COMMIT_NOTES, TOKEN_NOTES))
+
+
 CONSUMER_PROTOCOL_TYPE = "consumer"
 CLASSIC, CONSUMER = "classic", "consumer"
 SEVERAL_GROUPS_IN = 8  # OffsetFetch asks for one group before this version.

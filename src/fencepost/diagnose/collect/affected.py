@@ -11,12 +11,12 @@ from fencepost.client.admin.groups import (
     ListedGroup,
     describe_groups,
     group_offsets,
+    is_note_group,
     list_groups,
 )
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.note_groups import is_note_group
 from fencepost.counting import counted
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.txn.records import partition_for

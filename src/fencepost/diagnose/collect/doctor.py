@@ -8,11 +8,10 @@ from contextlib import suppress
 
 from fencepost.client.admin.answers import DEADLINE_S
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
-from fencepost.client.admin.groups import list_groups
+from fencepost.client.admin.groups import is_note_group, list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.client.note_groups import is_note_group
 from fencepost.counting import whole_number
 from fencepost.diagnose.collect.look import ends_of, now_ms
 from fencepost.diagnose.collect.partitions import collect_lso

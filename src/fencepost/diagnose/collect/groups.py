@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fencepost.client.admin.groups import describe_group, group_offsets, list_groups
+from fencepost.client.admin.groups import describe_group, group_offsets, is_note_group, list_groups
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.note_groups import is_note_group
 from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
 from fencepost.diagnose.collect.look import ends_of, hidden_topics, now_ms
 from fencepost.diagnose.collect.partitions import collect_lso

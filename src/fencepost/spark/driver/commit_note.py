@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from fencepost.client.note_groups import COMMIT_NOTES, TOKEN_NOTES
+from fencepost.client.admin.groups import COMMIT_NOTES, TOKEN_NOTES
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.checkpoint.offsets import lowest, nested, parse_kafka_ends
 

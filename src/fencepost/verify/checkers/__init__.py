@@ -1,7 +1,7 @@
 """What exactly-once forbids, found in a history. Each checker is a pure function of the index of a history.
 
-`arranging.py` reads the history once and makes the index; `kinds.py` has the kinds of anomalies, `anomaly.py` one of
-them with its proof. Each other module has the checkers of one family.
+`arranging.py` reads the history once and makes the index; `kinds.py` has the kinds of anomalies,
+and one of them with its proof. Each other module has the checkers of one family.
 `pipeline.py` judges the histories of `fencepost verify pipeline`, whose records have other meanings.
 """
 
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.cleanup import check_compacted, check_retained
 from fencepost.verify.checkers.cycles import check_read_cycles, check_write_cycles
 from fencepost.verify.checkers.index import Index
-from fencepost.verify.checkers.late_end_txn import name_late_end_txns
-from fencepost.verify.checkers.late_produce import name_late_produces
+from fencepost.verify.checkers.kinds import Anomaly
+from fencepost.verify.checkers.late_requests import name_late_end_txns, name_late_produces
 from fencepost.verify.checkers.offsets import check_offsets
-from fencepost.verify.checkers.order import check_offsets_agree, check_output_order, check_send_order, check_sources
+from fencepost.verify.checkers.order import (
+    check_offsets_agree,
+    check_output_order,
+    check_polls,
+    check_send_order,
+    check_sources,
+)
 from fencepost.verify.checkers.pipeline import check_pipeline, is_pipeline
-from fencepost.verify.checkers.polls import check_polls
 from fencepost.verify.checkers.producers import (
     check_epochs,
     check_fenced,
@@ -27,10 +30,12 @@ from fencepost.verify.checkers.producers import (
 )
 from fencepost.verify.checkers.records import (
     check_aborted_reads,
+    check_compacted,
     check_duplicates,
     check_invented,
     check_lost,
     check_precommitted_reads,
+    check_retained,
     check_torn,
 )
 

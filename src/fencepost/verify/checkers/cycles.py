@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterator, Mapping, Set
 from itertools import pairwise
 from typing import TypeVar
 
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import READ_UNCOMMITTED, Index
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import Assign, Send, TxnOutcome
 
 N = TypeVar("N", bound=Hashable)

@@ -1,4 +1,4 @@
-"""The kinds of anomalies: their names, what each means, whose mistake it usually is, and what to do. Pure.
+"""An anomaly, and the kinds of anomalies: their names, what each means, whose mistake it usually is, what to do. Pure.
 
 Names are those of Jepsen's Kafka workload, and of Adya and Elle (G0, G1a, G1b, G1c), where these have one. The order of
 the table is the order of a report: the worst comes first.
@@ -7,8 +7,18 @@ the table is the order of a report: the worst comes first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.history import Event
+
+
+class Anomaly(NamedTuple):
+    kind: str  # A name of `KINDS`.
+    what: str
+    proof: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)

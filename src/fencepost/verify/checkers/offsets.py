@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeVar
 
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index, Place, Where
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOutcome
 
 Sent = TypeVar("Sent", Send, SendOffsets)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import Committed, Event, Header, Poll, Rest, Send, Watermarks
 
 PIPELINE = "pipeline"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import HistoryTxn, Index
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import Event, Init, TxnOutcome
 
 

@@ -23,10 +23,9 @@ from fencepost.verify.nemesis.means import WAITS
 from fencepost.verify.pipeline.disturber import NAME, Disturber
 from fencepost.verify.pipeline.feeder import Feeder
 from fencepost.verify.pipeline.inputs import Matching, input_id, input_value
-from fencepost.verify.pipeline.open_txns import USUAL_S, Patience, patience_for
 from fencepost.verify.pipeline.plan import ALL_KINDS, disturbances, input_groups
 from fencepost.verify.pipeline.program import Copy, Program, ended_how
-from fencepost.verify.pipeline.reader import CommittedReader
+from fencepost.verify.pipeline.reader import USUAL_S, CommittedReader, Patience, patience_for
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 STEP_S = 0.02

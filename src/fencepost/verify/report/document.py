@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencepost.verify.checkers import check_history
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.arranging import arrange
 from fencepost.verify.checkers.index import Index
-from fencepost.verify.checkers.kinds import KINDS
+from fencepost.verify.checkers.kinds import KINDS, Anomaly
 from fencepost.verify.checkers.pipeline import is_pipeline
 from fencepost.verify.history import (
     NAMES,

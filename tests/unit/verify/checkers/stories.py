@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.verify.checkers import check_history
-from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.arranging import arrange
+from fencepost.verify.checkers.kinds import Anomaly
 from fencepost.verify.history import (
     Acked,
     Assign,

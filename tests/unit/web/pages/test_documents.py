@@ -1,4 +1,4 @@
-"""The documents of the overview and of the lists, from snapshots made by hand."""
+"""The documents of the overview, of the lists, of a transaction and of errors, from snapshots made by hand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ import pytest
 
 from fencepost.client.admin.answers import ListedTxn, NamedPartition
 from fencepost.diagnose.doctor.findings import DoctorSnapshot
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.overview import SHOWN, EndCount, OverviewSnapshot, Rates
-from fencepost.diagnose.snapshot import Look, TxnsSnapshot
-from fencepost.web.page import PageRefused
+from fencepost.diagnose.snapshot import Look, TxnSnapshot, TxnsSnapshot
+from fencepost.diagnose.timeline.timeline import TimelineSnapshot
+from fencepost.machines.txn.states import TxnState
+from fencepost.protocol import errors
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import PageRefused, SubjectNotFound
+from fencepost.web.pages.errors import ask_all, ask_one
 from fencepost.web.pages.overview import overview_document
 from fencepost.web.pages.topics import topics_document
+from fencepost.web.pages.txn import txn_document
 from fencepost.web.pages.txns import txns_document
-from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer
+from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer, txn_snapshot
 
 HOSTILE = "<img src=x onerror=alert(1)>\n\u202e"
 
@@ -140,3 +147,70 @@ def test_partitions_are_searched_and_ordered() -> None:
     assert found(sort="-waiting")[0] == ("orders", 10)
     [row] = topics_document(lso_snapshot(), {"waiting": "1"})["rows"]
     assert (row["transactional_id"], row["state"], row["age_ms"]) == ("orders-sink", "Ongoing", 12_000)
+
+
+NO_CLUSTER = WatchedCluster(None)
+
+
+def test_the_table_has_every_error_and_can_be_searched() -> None:
+    assert [row["code"] for row in ask_all(NO_CLUSTER, {}, {})["errors"]] == list(TABLE)
+    found = ask_all(NO_CLUSTER, {}, {"search": "Producer_Fenced"})["errors"]
+    assert errors.PRODUCER_FENCED in [row["code"] for row in found]
+    assert len(found) < len(TABLE)
+    assert ask_all(NO_CLUSTER, {}, {"search": "no error has this"})["errors"] == []
+
+
+@pytest.mark.parametrize("code", [*TABLE, errors.UNKNOWN_TOPIC_ID])
+def test_every_error_has_a_page(code: int) -> None:
+    document = json.loads(json.dumps(ask_one(NO_CLUSTER, {"error": str(code)}, {})))
+    assert document["error"]["code"] == code
+    assert document["is_transactional"] == (code in TABLE)
+
+
+def test_an_error_is_found_by_its_name_in_the_java_client() -> None:
+    document = ask_one(NO_CLUSTER, {"error": "ProducerFencedException"}, {})
+    assert document["error"]["name"] == "PRODUCER_FENCED"
+    assert document["error"]["then_text"]
+
+
+def test_an_error_that_does_not_exist_is_not_found() -> None:
+    with pytest.raises(SubjectNotFound, match="Kafka has no error 9999"):
+        ask_one(NO_CLUSTER, {"error": "9999"}, {})
+
+
+OPEN = txn_snapshot(
+    described(partitions=(ORDERS,)),
+    history=(entry(TxnState.EMPTY, -900), entry(TxnState.ONGOING, -800)),
+    ends={ORDERS: ends(40, 45)},
+    producers={ORDERS: (producer(40),)},
+)
+
+
+def test_the_document_has_state_way_steps_and_explanation_as_json_values() -> None:
+    document = json.loads(json.dumps(txn_document(TimelineSnapshot(txn=OPEN))))
+    assert document["txn"]["state"] == document["machine"]["current"] == "Ongoing"
+    assert document["machine"]["way"] == ["Empty", "Ongoing"]
+    assert [(step["name"], step["look"]) for step in document["timeline"]["steps"]] == [
+        ("Empty", "plain"),
+        ("Ongoing", "open"),
+        ("readers wait", "open"),
+    ]
+    assert document["explanation"]["cause"] == "open"
+    assert [block["topic"] for block in document["explanation"]["blocks"]] == ["orders"]
+
+
+def test_commands_in_the_document_name_the_cluster() -> None:
+    document = txn_document(TimelineSnapshot(txn=OPEN), ("--bootstrap", "kafka:9092"))
+    commands = [action["command"] for action in document["explanation"]["actions"] if action["command"]]
+    assert commands == ["fencepost txn fence orders-sink --bootstrap kafka:9092"]
+
+
+def test_an_unknown_id_is_explained_with_the_ids_that_look_like_it() -> None:
+    unknown = TxnSnapshot(
+        now_ms=0, transactional_id="order-sink", coordinator=1, txn=None, history=(), similar=("orders-sink",)
+    )
+    document = txn_document(TimelineSnapshot(txn=unknown))
+    assert document["txn"] is None
+    assert document["similar"] == ["orders-sink"]
+    assert document["timeline"]["steps"] == []
+    assert document["explanation"]["cause"] == "unknown_id"

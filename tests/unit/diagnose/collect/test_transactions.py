@@ -1,4 +1,4 @@
-"""A question about a transaction does not change a cluster that has had none."""
+"""An id that does not exist: which others are offered, and that no question about it changes the cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import pytest
 from fencepost.cli import main
 from fencepost.client.client import KafkaClient
 from fencepost.client.connection import BrokerConnection
+from fencepost.diagnose.collect.transactions import similar_ids
 from fencepost.diagnose.snapshot import TXN_TOPIC
 from fencepost.protocol.messages import FindCoordinatorRequest
 from fencepost.protocol.schema import Message
 from fencepost.testing import Broker
+
+
+def test_ids_that_begin_with_the_given_text_are_offered_first() -> None:
+    known = ["audio", "audits", "audit-of-the-whole-shop-2", "orders"]
+    assert similar_ids("audit", known) == ("audit-of-the-whole-shop-2", "audits", "audio")
+    assert similar_ids("nothing", known) == ()
 
 
 @pytest.mark.parametrize("command", [("explain",), ("describe",), ("history",), ("fence", "--yes"), ("abort", "--yes")])

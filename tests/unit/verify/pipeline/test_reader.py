@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.verify.pipeline.open_txns import LATE_S, LONGEST_S, NEVER_MS, USUAL_S, patience_of
+from fencepost.verify.pipeline.reader import LATE_S, LONGEST_S, NEVER_MS, USUAL_S, patience_of
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`fencepost spark check`: what it says before it starts Spark."""
+"""`fencepost spark`: what `check` says before it starts Spark, and the jar."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.cli import main
+from fencepost.spark.jvm import jar
 
 
 def test_a_missing_id_is_said_before_spark_starts(
@@ -29,3 +30,23 @@ def test_a_bad_setting_is_said_before_spark_starts(
     words = ["--id", "refunds-1", "--set", "fencepost.plane=wood", "--bootstrap", "127.0.0.1:1"]
     assert main(["spark", "check", *words]) == 2
     assert capsys.readouterr().err.startswith("error: fencepost.plane=wood is none of ")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the jar should be: beside the module."""
+    monkeypatch.setattr(jar, "__file__", str(tmp_path / "jar.py"))
+    return tmp_path / "fencepost-spark.jar"
+
+
+def test_it_prints_the_path_for_jars(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_bytes(b"PK")
+    assert main(["spark-jar"]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_without_the_jar_it_says_how_to_build_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark-jar"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"error: {path} is missing\n\nhint: `make setup` builds it where there is Java 17 or later\n"

@@ -1,13 +1,17 @@
-"""Recognises the late EndTxn of transaction version 1 among other anomalies (KIP-890). Pure.
+"""Recognises the late requests of transaction version 1 among other anomalies (KIP-890). Pure.
 
 With version 1 the transactions of a producer have one producer epoch. An EndTxn that a network delayed, and that its
 client has repeated meanwhile, ends the transaction that the client is in by then. A late commit makes records visible
 that the client aborts later, or has not asked to commit yet, and moves a group whose outputs are not there; a late
-abort takes the first records of a transaction that is committed later. The broker does what the protocol demands.
+abort takes the first records of a transaction that is committed later. The records of a late Produce become part of the
+transaction that the client is in by then, if that one writes to the same partition, and are committed with it. The
+broker does what the protocol demands.
 
 The circumstances alone would excuse a broker that is broken, so this asks for proof: the log, the answer to the
 transaction's own EndTxn, or, where neither can show it, a fault of the run that made an EndTxn late at this time. An
-EndTxn that comes late was given up by its client, which has repeated it: the end of its transaction took long.
+EndTxn that comes late was given up by its client, which has repeated it: the end of its transaction took long. The log
+proves a late Produce: the record stands behind the abort marker of its own transaction, and before the commit marker of
+the later one.
 
 Only a request that was delayed for longer than its client waits can be late. A request that is dropped, or that a tap
 answers with an error, never arrives. One that is doubled arrives twice on its connection, both before the client's next
@@ -20,10 +24,72 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fencepost.faults.fault import DELAY, REQUEST, BadFault, parse_line
-from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.index import HistoryTxn, Index, Where
-from fencepost.verify.checkers.kinds import title_of
+from fencepost.verify.checkers.index import HistoryTxn, Index, MarkedRecords, RunOfRecord, Where
+from fencepost.verify.checkers.kinds import Anomaly, title_of
 from fencepost.verify.history import CLIENT_PATIENCE_MS, Fault, Send, SendOffsets, TxnOutcome
+
+
+def name_late_produces(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
+    """The anomalies; aborted reads that late requests explain have the name of these."""
+    for anomaly in anomalies:
+        txn = accused_txn(index, anomaly) if anomaly.kind == "G1a" else None
+        later = _joined(index, txn) if txn is not None else None
+        if txn is None or later is None:
+            yield anomaly
+        else:
+            what = (
+                f"a late record of transaction {txn.number} became part of transaction {later.number} of {txn.by}, "
+                f"which has the same producer epoch; {title_of(anomaly)}: {anomaly.what}"
+            )
+            yield Anomaly("late-Produce", what, (*anomaly.proof, *later.proof))
+
+
+def _joined(index: Index, txn: HistoryTxn) -> HistoryTxn | None:
+    """The transaction that the records of an aborted one became part of; None if nothing proves it for all of them."""
+    if txn.init is None or txn.init.version > 1 or txn.asked is not None:
+        return None
+    read = [send for send in txn.sends if send.value in index.seen]
+    if not all(_may_be_late(index, txn, send) for send in read):
+        return None
+    runs = [index.runs[send.value] for send in read]
+    found = [_joined_by(index, txn, run) for run in {id(run.own): run for run in runs}.values()]
+    return found[0] if found and None not in found else None
+
+
+def _may_be_late(index: Index, txn: HistoryTxn, send: Send) -> bool:
+    """Whether a record is in the log, with its producer, and was not acknowledged before its transaction ended."""
+    fate = index.fates.get(send.value)
+    ack = index.acks.get(send.value)
+    is_in_time = ack is not None and (txn.ended is None or ack.at < txn.ended.at)
+    return fate is not None and fate.producer_id >= 0 and not is_in_time
+
+
+def _joined_by(index: Index, txn: HistoryTxn, run: RunOfRecord) -> HistoryTxn | None:
+    if run.before is None or run.own.marker != "commit" or not _is_abort_of(index, txn, run.before):
+        return None
+    others = (index.sends[value] for value in run.own.values if value in index.sends)
+    return next((later for other in others if _is_later(later := index.txn_of(other), txn)), None)
+
+
+def _is_abort_of(index: Index, txn: HistoryTxn, run: MarkedRecords) -> bool:
+    """Whether a marker aborted this transaction: it ended no records of another one.
+
+    If it did, the marker of this transaction may be missing, which would be the broker's mistake.
+    """
+    sends = [index.sends[value] for value in run.values if value in index.sends]
+    return run.marker == "abort" and all(index.txn_of(send) is txn for send in sends)
+
+
+def _is_later(later: HistoryTxn | None, txn: HistoryTxn) -> bool:
+    """Whether it is a later transaction of the same initialised producer, which was asked to commit."""
+    return (
+        later is not None
+        and later.by == txn.by
+        and later.init is txn.init
+        and later.number > txn.number
+        and (later.asked is not None)
+    )
+
 
 # The answers to an EndTxn or Produce whose transaction was ended by another EndTxn: Kafka's, and what librdkafka makes
 # of them.
