@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     type=Duration(),
     default="60s",
     show_default=True,
-    metavar="DURATION",
     help="Readers that wait for a transaction for longer than this are a problem; from one second on, they are a risk.",
 )
 @cluster_options

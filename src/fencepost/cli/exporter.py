@@ -24,7 +24,6 @@ from fencepost.cli.streams import Failure, announce, say
     type=Duration(1, LEAST_PAUSE_MS),
     default="15s",
     show_default=True,
-    metavar="DURATION",
     help="How often to collect from the cluster. Scrapes are answered with the last result.",
 )
 @cluster_options

@@ -287,7 +287,6 @@ def watch_options(command: Command) -> Command:
         type=Duration(MOST_DAYS_TO_WAIT, LEAST_PAUSE_MS),
         default="2s",
         show_default=True,
-        metavar="DURATION",
         help="The interval of --watch.",
     )
     @functools.wraps(command)

@@ -19,11 +19,7 @@ from fencepost.client.session import Session
 from fencepost.client.settings import ClientSettings
 from fencepost.client.tls import tls_context
 from fencepost.protocol import errors
-from fencepost.protocol.messages import (
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from fencepost.protocol.messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from fencepost.protocol.schema import Malformed, Message
 
 _LENGTH = struct.Struct(">i")

@@ -119,12 +119,7 @@ class Transaction:
     def _init(self, producer_id: int, epoch: int) -> ProducerIdentity:
         request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, producer_id, epoch)
         response = self._client.ask_coordinator(
-            self.transactional_id,
-            TRANSACTION,
-            request,
-            lambda r: int(r.error_code),
-            at_most=5,
-            retry_also=BUSY,
+            self.transactional_id, TRANSACTION, request, lambda r: int(r.error_code), at_most=5, retry_also=BUSY
         )
         if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
             raise BadClientSetting(

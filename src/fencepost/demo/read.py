@@ -60,12 +60,7 @@ def play_read(
 
 
 def _read(
-    bootstrap_servers: str,
-    readable: Offsets,
-    committed: bool,
-    count: int,
-    idle_s: float,
-    tell: Callable[[str], None],
+    bootstrap_servers: str, readable: Offsets, committed: bool, count: int, idle_s: float, tell: Callable[[str], None]
 ) -> list[Seen]:
     consumer = Consumer(
         {

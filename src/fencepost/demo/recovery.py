@@ -186,20 +186,13 @@ def section_of(
         act.title,
         [act.sentence],
         ("moment", "state on disk", "records", "markers", "read_committed sees"),
-        [
-            before.row("before the call"),
-            killed.row("killed"),
-            alone.row("restarted"),
-            after.row("client reconnected"),
-        ],
+        [before.row("before the call"), killed.row("killed"), alone.row("restarted"), after.row("client reconnected")],
         [
             Check("before the call: the transaction is open", View("Ongoing", 3, [], 0), before),
             Check("the broker's exit code", KILLED, exit_code),
             Check("killed: the last state on disk", View(act.state_after_crash, 3, [], None), killed),
             Check(
-                "restarted: before the client reconnects",
-                ended if act.is_decided else View("Ongoing", 3, [], 0),
-                alone,
+                "restarted: before the client reconnects", ended if act.is_decided else View("Ongoing", 3, [], 0), alone
             ),
             Check("client reconnected: its call has succeeded", ended, after),
             Check("records that read_uncommitted sees at the end", 3, everything),

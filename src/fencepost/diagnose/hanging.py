@@ -31,12 +31,7 @@ class HangingTxn:
     @property
     def producer(self) -> Producer:
         return Producer(
-            self.producer_id,
-            self.producer_epoch,
-            -1,
-            self.last_write_ms,
-            self.coordinator_epoch,
-            self.start_offset,
+            self.producer_id, self.producer_epoch, -1, self.last_write_ms, self.coordinator_epoch, self.start_offset
         )
 
 

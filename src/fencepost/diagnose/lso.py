@@ -15,14 +15,7 @@ from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.client.admin.groups import GroupOffset, GroupOffsets
 from fencepost.commands import Command, command
 from fencepost.diagnose.hanging import abort_command
-from fencepost.diagnose.snapshot import (
-    OFFSETS_TOPIC,
-    Ends,
-    Look,
-    age_by_record,
-    first_open,
-    is_coordinated,
-)
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends, Look, age_by_record, first_open, is_coordinated
 from fencepost.machines.txn.records import partition_for
 
 

@@ -200,14 +200,7 @@ def parse_line(line: str) -> Fault:
         )
     code = int(error) if _NUMBER.fullmatch(error) else error
     return parse_fault(
-        action,
-        at=at,
-        api=None if api == "*" else api,
-        client_id=client_id,
-        times=times,
-        skip=skip,
-        error=code,
-        ms=ms,
+        action, at=at, api=None if api == "*" else api, client_id=client_id, times=times, skip=skip, error=code, ms=ms
     )
 
 

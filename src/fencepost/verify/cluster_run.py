@@ -100,11 +100,7 @@ class ClusterRun:
         settings = client_settings(plan.kind, options.settings, address, plan.name)
         if plan.kind != JAVA:
             return settings
-        return {
-            "command": list(options.java),
-            "library": settings,
-            "transaction_version": options.transaction_version,
-        }
+        return {"command": list(options.java), "library": settings, "transaction_version": options.transaction_version}
 
     def _work(self, tap: TapThread) -> None:
         began = now()

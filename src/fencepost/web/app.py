@@ -197,13 +197,7 @@ def make_app(
         yield
         watch.cluster.close()
 
-    guard = Middleware(
-        WebGuard,
-        names=hosts,
-        token=token,
-        cookie=cookie,
-        login_page=login_page,
-    )
+    guard = Middleware(WebGuard, names=hosts, token=token, cookie=cookie, login_page=login_page)
     return Starlette(
         routes=[Mount("/static", StaticFolder(directory=STATIC)), *server.routes()],
         middleware=[guard],

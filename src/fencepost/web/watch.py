@@ -262,12 +262,7 @@ def as_json(document: object) -> str:
 
 
 def problem_document(problem: Problem) -> dict[str, object]:
-    return {
-        "status": problem.status,
-        "error": problem.error,
-        "hint": problem.hint,
-        "error_code": problem.error_code,
-    }
+    return {"status": problem.status, "error": problem.error, "hint": problem.hint, "error_code": problem.error_code}
 
 
 def problem_of(error: Exception) -> Problem:

@@ -30,11 +30,7 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
     help="Only the id of this producer. Repeatable.",
 )
 @click.option(
-    "--longer-than",
-    "longer_than_ms",
-    type=Duration(),
-    metavar="DURATION",
-    help="Only transactions that are open for longer than this.",
+    "--longer-than", "longer_than_ms", type=Duration(), help="Only transactions that are open for longer than this."
 )
 @click.option(
     "--id", "pattern", metavar="PATTERN", help="Only ids that match this regular expression from beginning to end."
@@ -43,7 +39,6 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
     "--idle",
     "idle_ms",
     type=Duration(),
-    metavar="DURATION",
     help="Only ids without an open transaction that were not used for this long. Reads all of __transaction_state.",
 )
 @watch_options

@@ -161,10 +161,7 @@ def abort(
     from fencepost.client.admin.answers import NamedPartition
     from fencepost.diagnose.orders import order_abort, what_abort_does
 
-    with (
-        cluster.connect() as client,
-        _order(TO_ABORT),
-    ):
+    with cluster.connect() as client, _order(TO_ABORT):
         found = _hanging_on(cluster, client, topic, partition, producer_id, start_offset)
         confirm(what_abort_does(NamedPartition(topic, partition), found), yes)
         document = order_abort(client, found)

@@ -66,7 +66,6 @@ def _wanted(place: str | None) -> tuple[list[str] | None, int | None]:
     "--max-age",
     "max_age_ms",
     type=Duration(),
-    metavar="DURATION",
     help="Exit with code 1 if readers wait for a transaction that is older than this; with --watch, as soon as they "
     "do. For monitoring.",
 )

@@ -64,12 +64,7 @@ NONE = "none"
 )
 @click.option("--nemesis", metavar="COMMAND", help="A command of yours that disturbs the cluster, run in a shell.")
 @click.option(
-    "--nemesis-every",
-    type=Duration(least_ms=100),
-    default="10s",
-    show_default=True,
-    metavar="DURATION",
-    help="The interval of --nemesis.",
+    "--nemesis-every", type=Duration(least_ms=100), default="10s", show_default=True, help="The interval of --nemesis."
 )
 @click.option("--replication-factor", type=click.IntRange(1, 32767), help="Of the topics. Default: the cluster's.")
 @click.option("--keep", is_flag=True, help="Do not delete the topics at the end.")

@@ -8,7 +8,7 @@ import shutil
 import signal
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import click
 
 from fencepost.cli.options import (
     ClusterOptions,
+    Command,
     Duration,
     Unanswered,
     as_json_option,
@@ -31,7 +32,18 @@ if TYPE_CHECKING:
     from fencepost.verify.pipeline.run import PipelineOptions
 
 FAULTS = ("kill", "pause", "cut", "delay", "lose")
-SECONDS = Duration(1, 100)
+
+
+def seconds_option(name: str, field: str, default: str, help: str) -> Callable[[Command], Command]:  # noqa: A002
+    return click.option(
+        name,
+        field,
+        type=Duration(1, 100),
+        default=default,
+        show_default=True,
+        help=help,
+        callback=lambda ctx, param, ms: ms / 1000,
+    )
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -44,14 +56,7 @@ SECONDS = Duration(1, 100)
     "--seconds", type=click.FloatRange(1, 86_400), default=60, show_default=True, help="From the first output on."
 )
 @click.option("--seed", type=int, help="Repeats the plan of a run: its inputs and disturbances. Default: a new one.")
-@click.option(
-    "--kill-every",
-    type=SECONDS,
-    default="5s",
-    show_default=True,
-    metavar="DURATION",
-    help="The program works for at most so long before it is disturbed again.",
-)
+@seconds_option("--kill-every", "every_s", "5s", "The program works for at most so long before it is disturbed again.")
 @click.option(
     "--faults",
     metavar="LIST",
@@ -86,29 +91,13 @@ SECONDS = Duration(1, 100)
     metavar="REGEX",
     help="Finds the id of the input, or its number, in the key or value of an output. Default: the id anywhere.",
 )
-@click.option(
-    "--settle",
-    type=SECONDS,
-    default="15s",
-    show_default=True,
-    metavar="DURATION",
-    help="At the end, wait for outputs until nothing has moved for so long.",
-)
-@click.option(
-    "--first-output",
-    type=SECONDS,
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="Give up if the program has written nothing by then.",
-)
-@click.option(
+@seconds_option("--settle", "settle_s", "15s", "At the end, wait for outputs until nothing has moved for so long.")
+@seconds_option("--first-output", "first_output_s", "60s", "Give up if the program has written nothing by then.")
+@seconds_option(
     "--hung-after",
-    type=SECONDS,
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="Kill a program that has written nothing for so long. It has to be longer than its start and a rebalance.",
+    "hung_after_s",
+    "60s",
+    "Kill a program that has written nothing for so long. It has to be longer than its start and a rebalance.",
 )
 @click.option("--history", metavar="FILE", type=click.Path(), help="Keep the history, for `fencepost verify check`.")
 @click.option("--log", metavar="FILE", type=click.Path(), help="Keep what the program prints.")
@@ -182,21 +171,15 @@ def pipeline(
 def _options(
     source: str,
     targets: str,
-    group: str | None,
-    seconds: float,
     seed: int | None,
-    kill_every: int,
     faults: str,
     nemesis: str | None,
-    inputs: str,
-    rate: float,
     input_format: str,
     template: str | None,
     match: str | None,
-    settle: int,
-    first_output: int,
-    hung_after: int,
+    **given: Any,
 ) -> PipelineOptions:
+    """`given`: what `PipelineOptions` takes as it is."""
     from fencepost.verify.pipeline.inputs import template_of
     from fencepost.verify.pipeline.run import PipelineOptions
     from fencepost.verify.pipeline.stage import new_tag
@@ -211,18 +194,11 @@ def _options(
         outputs=outputs,
         tag=new_tag(),
         seed=seed if seed is not None else random.randrange(10_000),
-        group=group,
-        seconds=seconds,
         kinds=_kinds(faults, nemesis),
-        every_s=kill_every / 1000,
-        rate=rate,
-        inputs=inputs,
         template=template_of(input_format) if template is None else _template(template),
         match=_checked_pattern(match),
-        settle_s=settle / 1000,
-        first_output_s=first_output / 1000,
-        hung_after_s=hung_after / 1000,
         command=nemesis,
+        **given,
     )
 
 

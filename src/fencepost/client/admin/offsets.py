@@ -145,10 +145,7 @@ def offset_fetch_request(
 
 
 def commit_offsets(
-    client: KafkaClient,
-    group_id: str,
-    offsets: Mapping[TopicPartition, int],
-    deadline_s: float = DEFAULT_DEADLINE_S,
+    client: KafkaClient, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
 ) -> None:
     """Commit offsets of a group outside any transaction. The broker refuses this if the group has members.
 

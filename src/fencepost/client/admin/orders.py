@@ -90,12 +90,7 @@ class NodeList:
 
 
 def order_nodes(
-    client: KafkaClient,
-    order: str,
-    node_id: int = -1,
-    topic: str = "",
-    partition: int = -1,
-    transactional_id: str = "",
+    client: KafkaClient, order: str, node_id: int = -1, topic: str = "", partition: int = -1, transactional_id: str = ""
 ) -> NodeList:
     """Have any node that is up carry out the order; return all nodes. Raises OrderDeclined, Unsupported."""
     request = OrderNodesRequest(order, node_id, topic, partition, transactional_id)

@@ -84,8 +84,7 @@ def refunds_due(spark: Any, plan: JobPlan) -> Any:
 
 def refund_records(frame: Any) -> Any:
     return frame.selectExpr(
-        "settlement_id AS key",
-        "to_json(struct(refund_id, settlement_id, merchant, refund_cents, batch, run)) AS value",
+        "settlement_id AS key", "to_json(struct(refund_id, settlement_id, merchant, refund_cents, batch, run)) AS value"
     )
 
 

@@ -127,11 +127,7 @@ class Story:
 
     def _start(self, wait_in_batch: int | None = None, wait_at: str = "") -> Any:
         started = self._pipeline.start(
-            self._offsets_per_batch,
-            wait_in_batch=wait_in_batch,
-            wait_at=wait_at,
-            hear=self._hear,
-            tick=self._tick,
+            self._offsets_per_batch, wait_in_batch=wait_in_batch, wait_at=wait_at, hear=self._hear, tick=self._tick
         )
         self._progress(f"run {self._pipeline.runs}: starting Spark")
         return started

@@ -111,11 +111,7 @@ def count(due: Mapping[str, Settlement], seen: Sequence[Seen], topic: str) -> To
     keys = Counter(record.key for record in seen if record.topic == topic)
     once = Counter(dict.fromkeys(keys, 1))
     return TopicCount(
-        topic,
-        keys.total(),
-        sorted(due.keys() - keys.keys()),
-        keys - once,
-        sorted(keys.keys() - due.keys()),
+        topic, keys.total(), sorted(due.keys() - keys.keys()), keys - once, sorted(keys.keys() - due.keys())
     )
 
 

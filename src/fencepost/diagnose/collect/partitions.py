@@ -10,22 +10,14 @@ from fencepost.client.admin.configs import ShownConfig, describe_topic_configs
 from fencepost.client.admin.groups import GroupOffsets
 from fencepost.client.admin.partitions import EARLIEST, describe_producers, list_offsets, partitions_of
 from fencepost.client.admin.topics import describe_layouts
-from fencepost.client.admin.transactions import (
-    describe_rpcs,
-    list_transactions,
-)
+from fencepost.client.admin.transactions import describe_rpcs, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.fetching import read_batches
 from fencepost.counting import counted
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.look import ends_of, hidden_topics, judge, now_ms, see
-from fencepost.diagnose.snapshot import (
-    Look,
-    ProducersSnapshot,
-    first_open,
-    is_coordinated,
-)
+from fencepost.diagnose.snapshot import Look, ProducersSnapshot, first_open, is_coordinated
 from fencepost.diagnose.topics import TopicSnapshot
 from fencepost.protocol import errors
 from fencepost.spelling import similar_to

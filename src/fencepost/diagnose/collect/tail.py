@@ -210,11 +210,7 @@ class TopicTail:
         return chunk
 
     def _events(
-        self,
-        where: NamedPartition,
-        chunk: list[tuple[LogBatch, Buffer]],
-        fates: list[Fate | None],
-        position: int,
+        self, where: NamedPartition, chunk: list[tuple[LogBatch, Buffer]], fates: list[Fate | None], position: int
     ) -> Iterator[TailEvent]:
         if self._names.problems and self._names.problems[0] != self._name_problem:
             self._name_problem = self._names.problems[0]

@@ -34,15 +34,7 @@ class ExporterReading:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(
-                (
-                    *self.lso.unanswered_coordinators,
-                    *self.lso.problems,
-                    *self.txns.problems,
-                )
-            )
-        )
+        return tuple(dict.fromkeys((*self.lso.unanswered_coordinators, *self.lso.problems, *self.txns.problems)))
 
 
 def fencings_between(

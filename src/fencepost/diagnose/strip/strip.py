@@ -247,9 +247,7 @@ def _open_transactions(window: LogWindow) -> tuple[OpenOnPartition, ...]:
     since = sorted((offset, producer_id) for producer_id, offset in (window.open_since or {}).items() if offset >= 0)
     return tuple(
         OpenOnPartition(
-            producer_id=producer_id,
-            transactional_id=window.transactional_ids.get(producer_id),
-            first_offset=offset,
+            producer_id=producer_id, transactional_id=window.transactional_ids.get(producer_id), first_offset=offset
         )
         for offset, producer_id in since
     )

@@ -112,10 +112,7 @@ def record_source(log: NamedPartition | None, entry: LogEntry) -> Source:
 def batch_source(where: NamedPartition, batch: SeenBatch) -> Source:
     header, marker = batch.header, batch.marker
     if marker is not None:
-        fields = _header(header) | {
-            "type": outcome_name(marker.commit),
-            "coordinator_epoch": marker.coordinator_epoch,
-        }
+        fields = _header(header) | {"type": outcome_name(marker.commit), "coordinator_epoch": marker.coordinator_epoch}
         title = f"{outcome_name(marker.commit)} marker at offset {header.base_offset} of {where}"
         return Source(kind=SourceKind.MARKER, title=title, fields=fields, where=where, offset=header.base_offset)
     fields = _header(header)

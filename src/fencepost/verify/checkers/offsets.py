@@ -59,11 +59,7 @@ def _took_effect(index: Index, txn: HistoryTxn) -> bool | None:
 
 
 def _compare(
-    index: Index,
-    where: GroupWhere,
-    offset: int,
-    answer: Committed,
-    sent: list[tuple[int, HistoryTxn, SendOffsets]],
+    index: Index, where: GroupWhere, offset: int, answer: Committed, sent: list[tuple[int, HistoryTxn, SendOffsets]]
 ) -> Iterator[Anomaly]:
     group, topic, partition = where
     effects = [(_took_effect(index, txn), found, txn, event) for found, txn, event in sent]

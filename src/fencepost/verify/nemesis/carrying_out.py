@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from fencepost.counting import counted
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Fault
-from fencepost.verify.nemesis.means import TapFault, UserCommand
+from fencepost.verify.nemesis.means import Lasting, TapFault, UserCommand
 from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NEMESIS, NETWORK, PAUSE, ZOMBIE, FaultAction
 from fencepost.verify.workload.notes import now
 
@@ -32,15 +32,6 @@ class Clients(Protocol):
     def let_zombie_go(self, name: str) -> None: ...
 
 
-class Running(NamedTuple):
-    """A fault that goes on: `is_over` says when it ends, and `end` ends it."""
-
-    action: FaultAction
-    began: int
-    is_over: Callable[[float], bool]
-    end: Callable[[], str]
-
-
 class Nemesis:
     def __init__(
         self, actions: Sequence[FaultAction], tap: TapThread, clients: Clients, note: Callable[[Fault], None]
@@ -49,7 +40,7 @@ class Nemesis:
         self._tap = tap
         self._clients = clients
         self._note = note
-        self._running: list[Running] = []
+        self._running: list[Lasting] = []
 
     def step(self, at_s: float) -> None:
         """Begin and end what is due at this time, in seconds since the start of the run."""
@@ -66,7 +57,7 @@ class Nemesis:
     def end_all_but_commands(self) -> None:
         """Begin no more faults, and end those of the verifier. A command of the user's may have to undo what it did."""
         self._left.clear()
-        for running in [each for each in self._running if each.action.kind != COMMAND]:
+        for running in [each for each in self._running if not each.is_command]:
             self._end(running)
 
     def stop(self) -> None:
@@ -75,34 +66,35 @@ class Nemesis:
         for running in list(self._running):
             self._end(running)
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: Lasting) -> None:
         self._running.remove(running)
-        what = running.end()
-        if what:
-            self._note(Fault(running.began, NEMESIS, what, (now() - running.began) / 1e9))
+        if (fault := running.ended(NEMESIS)) is not None:
+            self._note(fault)
 
     def _begin(self, action: FaultAction, at_s: float) -> None:
-        began, until_s = now(), at_s + action.seconds
+        began, until_s, name = now(), at_s + action.seconds, action.what
+
+        def is_over(at_s: float) -> bool:
+            return at_s >= until_s
+
         if action.kind == KILL:
-            self._clients.kill(action.what)
-            self._note(Fault(began, NEMESIS, f"killed {action.what}"))
+            self._clients.kill(name)
+            self._note(Fault(began, NEMESIS, f"killed {name}"))
         elif action.kind == PAUSE:
-            if self._clients.pause(action.what):
-                self._go_on(action, began, lambda at: at >= until_s, lambda: self._resumed(action.what))
+            if self._clients.pause(name):
+                self._running.append(Lasting(began, is_over, lambda: self._resumed(name)))
         elif action.kind == ZOMBIE:
-            name = action.what
             is_replaced = self._clients.replace(name)
             if is_replaced is not None:
-                self._go_on(action, began, lambda at: at >= until_s and is_replaced(), lambda: self._let_go(name))
+                then = Lasting(began, lambda at: is_over(at) and is_replaced(), lambda: self._let_go(name))
+                self._running.append(then)
         elif action.kind in (NETWORK, ERRORS):
-            fault = TapFault(self._tap, action.what)
-            self._go_on(action, began, lambda at: at >= until_s, lambda: self._cleared(fault, action.what))
+            fault = TapFault(self._tap, name)
+            self._running.append(Lasting(began, is_over, lambda: self._cleared(fault, name)))
         else:
             assert action.kind == COMMAND, action
-            self._run(action, began)
-
-    def _go_on(self, action: FaultAction, began: int, is_over: Callable[[float], bool], end: Callable[[], str]) -> None:
-        self._running.append(Running(action, began, is_over, end))
+            command = UserCommand(name)
+            self._running.append(Lasting(began, lambda _: command.is_over, command.end, is_command=True))
 
     def _resumed(self, name: str) -> str:
         self._clients.resume(name)
@@ -115,7 +107,3 @@ class Nemesis:
     def _cleared(self, fault: TapFault, words: str) -> str:
         hits = fault.end()
         return f"{words} ({counted(hits, 'time')})" if hits else ""
-
-    def _run(self, action: FaultAction, began: int) -> None:
-        command = UserCommand(action.what)
-        self._go_on(action, began, lambda _: command.is_over, command.end)

@@ -7,15 +7,32 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from fencepost.child import start_whole
 from fencepost.faults.fault import parse_line
 from fencepost.tap.running import TapThread
+from fencepost.verify.history import Fault
 
 # A command that still runs after so long is killed.
 COMMAND_LIMIT_S = 120.0
 WAITS = f"waiting for the command of --nemesis, for up to {COMMAND_LIMIT_S:g} s; Ctrl-C ends it"
+
+
+class Lasting(NamedTuple):
+    """A disturbance that goes on: `is_over` says when it is to end, `end` ends it and says what it was."""
+
+    began_ns: int
+    is_over: Callable[[float], bool]
+    end: Callable[[], str]
+    is_command: bool = False  # Of the user's. It may have to undo what it did.
+
+    def ended(self, by: str) -> Fault | None:
+        """End it, and return what to note; None if there was nothing of it."""
+        what = self.end()
+        return Fault(self.began_ns, by, what, round((time.monotonic_ns() - self.began_ns) / 1e9, 3)) if what else None
 
 
 class TapFault:

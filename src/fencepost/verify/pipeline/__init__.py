@@ -2,6 +2,6 @@
 
 `plan.py` has what is fed and what is disturbed, by a seed; `inputs.py` the text of an input, and how it is found in an
 output. `program.py` runs the processes, `feeder.py` writes the inputs, `reader.py` reads like a read_committed
-consumer, `disturber.py` carries the disturbances out, and `open_txns.py` says how long a transaction can stay open.
-`run.py` is one run, which `stage.py` sets up. The judge is in `checkers/pipeline.py`.
+consumer and says how long a transaction can stay open, `disturber.py` carries the disturbances out. `run.py` is one
+run, which `stage.py` sets up. The judge is in `checkers/pipeline.py`.
 """

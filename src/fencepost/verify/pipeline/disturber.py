@@ -7,27 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from fencepost.counting import counted
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault
-from fencepost.verify.nemesis.means import TapFault, UserCommand
+from fencepost.verify.nemesis.means import Lasting, TapFault, UserCommand
 from fencepost.verify.pipeline.plan import Disturbance, Kind
 from fencepost.verify.pipeline.program import Program
 
 NAME = "verifier"
 # Two copies run beside each other for so long after a pause.
 BESIDE_S = 2.0
-
-
-class _Lasting(NamedTuple):
-    """A disturbance that lasts: whether it is over, what ends it, and what to note then."""
-
-    began_s: float
-    is_over: Callable[[float], bool]
-    end: Callable[[], str]
-    is_command: bool = False
 
 
 class Disturber:
@@ -54,7 +44,7 @@ class Disturber:
         self._note, self._say = note, say
         self._output_partitions, self._longest_pause_s, self._command = output_partitions, longest_pause_s, command
         self._hung_after_s = hung_after_s
-        self._lasting: _Lasting | None = None
+        self._lasting: Lasting | None = None
         self._next = next(planned, None)
         self._mark = written()  # Outputs beyond it show that the program works again.
         self._marked_at_s = time.monotonic()
@@ -63,7 +53,7 @@ class Disturber:
     def step(self, now_s: float) -> None:
         if self._lasting is not None:
             if self._lasting.is_over(now_s):
-                self._finish(now_s)
+                self._finish()
             return
         if self._next is None:
             return
@@ -86,7 +76,7 @@ class Disturber:
         """End what lasts, so that the program can finish its work."""
         self._next = None
         while self._lasting is not None:  # A pause is followed by two copies beside each other.
-            self._finish(time.monotonic())
+            self._finish()
 
     @property
     def is_program_working(self) -> bool:
@@ -106,12 +96,11 @@ class Disturber:
     def _works_since(self, mark: int) -> bool:
         return self._written() > mark + self._output_partitions
 
-    def _finish(self, now_s: float) -> None:
+    def _finish(self) -> None:
         lasting, self._lasting = self._lasting, None
         assert lasting is not None
-        what = lasting.end()
-        seconds = now_s - lasting.began_s
-        self._note(Fault(time.monotonic_ns() - round(seconds * 1e9), NAME, what, round(seconds, 3)))
+        if (fault := lasting.ended(NAME)) is not None:
+            self._note(fault)
         self._set_mark()
 
     def _disturb(self, planned: Disturbance, now_s: float) -> None:
@@ -126,7 +115,10 @@ class Disturber:
             case Kind.DELAY | Kind.LOSE:
                 self._fault(planned, now_s)
             case Kind.COMMAND:
-                self._run_command(now_s)
+                self._run_command()
+
+    def _last(self, is_over: Callable[[float], bool], end: Callable[[], str], is_command: bool = False) -> None:
+        self._lasting = Lasting(time.monotonic_ns(), is_over, end, is_command)
 
     def _tell(self, what: str) -> None:
         self._say(what)
@@ -142,9 +134,7 @@ class Disturber:
         fault = TapFault(self._tap, planned.fault)
         self._say(f"{planned.fault}, for {planned.seconds:.1f} s")
         until_s = now_s + planned.seconds
-        self._lasting = _Lasting(
-            now_s, lambda now: now >= until_s, lambda: f"{planned.fault} ({counted(fault.end(), 'time')})"
-        )
+        self._last(lambda now: now >= until_s, lambda: f"{planned.fault} ({counted(fault.end(), 'time')})")
 
     def _pause(self, now_s: float) -> None:
         """Pause the program until a second copy works; then both run for a while, and the older one is killed."""
@@ -162,18 +152,18 @@ class Disturber:
             for copy in old:
                 copy.resume()
             self._say("resumed the first copy: it is a zombie now, if the second has taken over")
-            began_s = time.monotonic()
+            until_s = time.monotonic() + BESIDE_S
 
             def end_beside() -> str:
                 self._program.kill([copy for copy in old if copy in self._program.copies])
                 return f"two copies beside each other, then kill -9 of the first; start {second.number} continues"
 
-            self._lasting = _Lasting(began_s, lambda now: now >= began_s + BESIDE_S, end_beside)
+            self._last(lambda now: now >= until_s, end_beside)
             return f"the program was paused, and start {second.number} was a second copy"
 
-        self._lasting = _Lasting(now_s, is_over, end)
+        self._last(is_over, end)
 
-    def _run_command(self, now_s: float) -> None:
+    def _run_command(self) -> None:
         assert self._command is not None
         command = UserCommand(self._command)
         self._say(f"running {self._command}")
@@ -183,4 +173,4 @@ class Disturber:
             self._say(f"ended {how}")
             return how
 
-        self._lasting = _Lasting(now_s, lambda _: command.is_over, end, is_command=True)
+        self._last(lambda _: command.is_over, end, is_command=True)

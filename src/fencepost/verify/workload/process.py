@@ -30,12 +30,7 @@ class ClientProcess:
     def __init__(self, plan: ClientPlan, settings: Mapping[str, Any], seed: int, folder: Path) -> None:
         self.plan = plan
         self.part = folder / f"{plan.name}.part"
-        self._given = {
-            "client": plan.document(),
-            "settings": dict(settings),
-            "seed": seed,
-            "part": str(self.part),
-        }
+        self._given = {"client": plan.document(), "settings": dict(settings), "seed": seed, "part": str(self.part)}
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes]
         self.is_paused = False

@@ -111,8 +111,5 @@ def strip_document(strip: Strip) -> dict[str, Any]:
 
 
 PAGE = Page(
-    path="/partition/{topic}/{partition}",
-    script="partition.js",
-    title="Partition {topic}-{partition}",
-    ask=ask,
+    path="/partition/{topic}/{partition}", script="partition.js", title="Partition {topic}-{partition}", ask=ask
 )

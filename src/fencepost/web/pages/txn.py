@@ -15,11 +15,7 @@ from fencepost.counting import whole_number
 from fencepost.diagnose.collect.look import Seen, see_again, see_all
 from fencepost.diagnose.collect.partitions import collect_hanging
 from fencepost.diagnose.collect.timeline import Timelines
-from fencepost.diagnose.collect.transactions import (
-    ENTRIES_FOR_THE_LATEST,
-    collect_settled,
-    collect_txn,
-)
+from fencepost.diagnose.collect.transactions import ENTRIES_FOR_THE_LATEST, collect_settled, collect_txn
 from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging, hanging_of
 from fencepost.diagnose.orders import (

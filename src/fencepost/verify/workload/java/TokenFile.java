@@ -18,7 +18,7 @@ import org.apache.kafka.common.security.oauthbearer.OAuthBearerToken;
 import org.apache.kafka.common.security.oauthbearer.OAuthBearerTokenCallback;
 
 /**
- * Logins with the token in a file, which `tokens.py` keeps new: the token, when it expires (milliseconds since 1970), and a
+ * Logins with the token in a file, which `client.py` keeps new: the token, when it expires (milliseconds since 1970), and a
  * line NAME=VALUE for each extension.
  */
 public class TokenFile implements AuthenticateCallbackHandler {

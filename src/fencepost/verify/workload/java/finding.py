@@ -61,12 +61,7 @@ def compiled(library: str, java: Path, folder: Path) -> list[str]:
     command = [str(java / "javac"), *options, *map(str, SOURCES)]
     try:
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_LIMIT_S,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise NoJava(f"javac did not end within {COMPILE_LIMIT_S:g} s", "is the machine too busy?") from None

@@ -106,10 +106,7 @@ RECIPES = {
             (OLDER, *OPEN, COMMIT, BEGIN, Click("add-partitions"), CUT, PRODUCE),
             "The leader cannot ask the coordinator, on the other node, whether the partition is in the transaction.",
         ),
-        Recipe(
-            errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            _injected("Produce", errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
-        ),
+        Recipe(errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _injected("Produce", errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)),
         Recipe(errors.INVALID_REQUIRED_ACKS, _produce("wrong-acks")),
         Recipe(errors.ILLEGAL_GENERATION, (JOIN, *_offsets("old-generation"))),
         Recipe(errors.INVALID_GROUP_ID, _offsets("no-group")),

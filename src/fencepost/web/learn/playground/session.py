@@ -16,12 +16,7 @@ from fencepost.client.client import COORDINATOR_MOVED, GROUP, TRANSACTION, Kafka
 from fencepost.client.failures import ClientError
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.machines.acl.acls import Operation, PatternType, PermissionType, ResourceType
-from fencepost.protocol.messages import (
-    CreateAclsRequest,
-    DeleteAclsRequest,
-    JoinGroupRequest,
-    SyncGroupRequest,
-)
+from fencepost.protocol.messages import CreateAclsRequest, DeleteAclsRequest, JoinGroupRequest, SyncGroupRequest
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
 from fencepost.web.learn.playground.buttons import BUTTONS, PRODUCERS, Click, check, says
@@ -311,10 +306,7 @@ class Playground:
         acls = [
             CreateAclsRequest.AclCreation(kind, name, PatternType.LITERAL, PRINCIPAL, "*", operation, permission)
             for kind, name, forbidden in denied
-            for operation, permission in (
-                (forbidden, PermissionType.DENY),
-                (Operation.ALL, PermissionType.ALLOW),
-            )
+            for operation, permission in ((forbidden, PermissionType.DENY), (Operation.ALL, PermissionType.ALLOW))
         ]
         with self._client() as client:
             client.send(client.any_broker(), CreateAclsRequest(acls))
