@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from fencepost.cli.groups import HelpfulGroup
-from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
+from fencepost.cli.options import ClusterOptions, Command, Unanswered, as_json_option, cluster_options, with_hint
 from fencepost.cli.streams import Failure, WrongUse
 
 if TYPE_CHECKING:
@@ -74,10 +74,13 @@ def nodes(cluster: ClusterOptions, as_json: bool) -> None:
     _give(cluster, as_json, "describe")
 
 
-@cluster.command("stop-node")
-@click.argument("node_id", metavar="NODE", type=int)
-@cluster_options
-@as_json_option
+def node_order(name: str) -> Callable[[Command], click.Command]:
+    """A command with a node as its only argument."""
+    node = click.argument("node_id", metavar="NODE", type=int)
+    return lambda command: cluster.command(name)(node(cluster_options(as_json_option(command))))
+
+
+@node_order("stop-node")
 def stop_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     """Stop a node: others lead its partitions, and its port is closed
 
@@ -88,10 +91,7 @@ def stop_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     _give(cluster, as_json, "stop", node_id)
 
 
-@cluster.command("start-node")
-@click.argument("node_id", metavar="NODE", type=int)
-@cluster_options
-@as_json_option
+@node_order("start-node")
 def start_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     """Start a node that was stopped, on the same port
 
@@ -104,10 +104,7 @@ def start_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     _give(cluster, as_json, "start", node_id)
 
 
-@cluster.command("pause-node")
-@click.argument("node_id", metavar="NODE", type=int)
-@cluster_options
-@as_json_option
+@node_order("pause-node")
 def pause_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     """Let a node answer nothing, as a process that is suspended; others lead its partitions
 
@@ -120,10 +117,7 @@ def pause_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     _give(cluster, as_json, "pause", node_id)
 
 
-@cluster.command("resume-node")
-@click.argument("node_id", metavar="NODE", type=int)
-@cluster_options
-@as_json_option
+@node_order("resume-node")
 def resume_node(node_id: int, cluster: ClusterOptions, as_json: bool) -> None:
     """Let a paused node go on: it answers what clients have sent meanwhile
 

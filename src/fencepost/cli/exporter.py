@@ -41,8 +41,7 @@ def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
         fencepost exporter --listen 0.0.0.0:9405 --every 30s --command-config client.properties
     """
     from fencepost.cli.broker import parse_address
-    from fencepost.diagnose.exporter.collecting import ClusterWatch
-    from fencepost.diagnose.exporter.serving import ExporterServer
+    from fencepost.diagnose.exporter.collecting import ClusterWatch, ExporterServer
 
     host, port = parse_address(listen)
     with cluster.connect() as client:

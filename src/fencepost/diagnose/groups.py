@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.client.admin.groups import GroupOffset
+from fencepost.client.admin.groups import GroupMember, GroupOffset
 from fencepost.diagnose.lso import (
     LsoRow,
     Pin,
@@ -51,15 +51,6 @@ class GroupList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRow:
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    partitions: tuple[NamedPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
     topic: str
     partition: int
@@ -89,7 +80,7 @@ class GroupDescription:
     lag_to_lso: int | None
     lag_to_high_watermark: int | None
     unknown_count: int
-    members: tuple[MemberRow, ...]
+    members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
     # The transactions that it waits for on its partitions, the oldest first.
     pins: tuple[Pin, ...]
@@ -147,16 +138,7 @@ def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:
         lag_to_lso=total(p.lag_to_lso for p in partitions),
         lag_to_high_watermark=total(p.lag_to_high_watermark for p in partitions),
         unknown_count=sum(p.lag_to_lso is None for p in partitions),
-        members=tuple(
-            MemberRow(
-                member_id=m.member_id,
-                instance_id=m.instance_id,
-                client_id=m.client_id,
-                host=m.host.removeprefix("/"),
-                partitions=m.partitions,
-            )
-            for m in members
-        ),
+        members=tuple(replace(m, host=m.host.removeprefix("/")) for m in members),
         partitions=partitions,
         pins=pins_of(p.waits_for for p in partitions if p.waits_for is not None),
         offsets_wait_for=_offsets_wait_for(snapshot) if any(p.is_pending for p in partitions) else None,

@@ -9,7 +9,7 @@ too: whichever end it began at, it began at the LSO or before it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.client.admin.groups import GroupOffset, GroupOffsets
@@ -97,23 +97,20 @@ def diagnose_lso(snapshot: Look, max_age_ms: int | None = None, shows_all: bool 
 
 def lso_row(snapshot: Look, where: NamedPartition, ends: Ends) -> LsoRow:
     pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
-    if pin is None:
-        return LsoRow(
-            topic=where.topic,
-            partition=where.partition,
-            last_stable_offset=ends.last_stable_offset,
-            high_watermark=ends.high_watermark,
-            waiting=ends.gap,
-        )
-    txn = snapshot.txns.get(pin.producer_id)
-    is_known = is_coordinated(txn, where)
-    last_rpc = _last_rpc(snapshot.rpcs.get(txn.transactional_id, ()), pin) if txn is not None else None
-    return LsoRow(
+    row = LsoRow(
         topic=where.topic,
         partition=where.partition,
         last_stable_offset=ends.last_stable_offset,
         high_watermark=ends.high_watermark,
         waiting=ends.gap,
+    )
+    if pin is None:
+        return row
+    txn = snapshot.txns.get(pin.producer_id)
+    is_known = is_coordinated(txn, where)
+    last_rpc = _last_rpc(snapshot.rpcs.get(txn.transactional_id, ()), pin) if txn is not None else None
+    return replace(
+        row,
         producer_id=pin.producer_id,
         producer_epoch=pin.producer_epoch,
         transactional_id=txn.transactional_id if txn is not None else None,

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from queue import SimpleQueue
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fencepost.client.admin.topics import NO_SUCH_TOPIC
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.web.cluster import NoCluster, WatchedCluster
 from fencepost.web.page import Document, Page, PageRefused, Params, SubjectNotFound
-from fencepost.web.threads import DaemonThreads
 
 T = TypeVar("T")
 WORKERS = 16
@@ -283,3 +285,41 @@ def error_text(error: Exception) -> str:
     import traceback
 
     return "".join(traceback.format_exception(error)).rstrip()
+
+
+P = ParamSpec("P")
+
+
+class DaemonThreads(Executor):
+    def __init__(self, at_most: int, name: str) -> None:
+        self._at_most = at_most
+        self._name = name
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._count = 0
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as e:
+                future.set_exception(e)
+
+        self._work.put(run)
+        with self._lock:
+            if not self._idle.acquire(blocking=False) and self._count < self._at_most:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"{self._name}-{self._count}", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        while True:
+            work: Any = self._work.get()
+            work()
+            del work  # Nothing of the last question stays in memory.
+            self._idle.release()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from fencepost.web.paging import PAGE_SIZE
+from fencepost.web.page import PAGE_SIZE
 from tests.command_line import start_fencepost
 from tests.large_cluster import GROUPS, IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
 from tests.readers.reading import connect

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from html import escape
+from html.parser import HTMLParser
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -13,7 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import Receive
 
-from fencepost.web.app import make_app, wanted_type
+from fencepost.web.app import frame, make_app, shell, wanted_type
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, PageAction, SubjectNotFound
 from fencepost.web.watch import Watch
@@ -231,3 +232,47 @@ def test_a_form_of_another_site_changes_nothing() -> None:
 )
 def test_the_kind_of_answer_is_the_one_asked_for(accept: str, format_: str | None, type_: str) -> None:
     assert wanted_type(accept, format_) == type_
+
+
+HOSTILE_TEXT = "</title><script>alert(1)</script>\"'<img src=x onerror=alert(1)>&amp;{script}"
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.title = ""
+        self._in_title = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._in_title = tag == "title"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_title = False
+
+
+def test_a_hostile_name_stays_text() -> None:
+    of_page = frame(
+        params={"transactional_id": HOSTILE_TEXT}, navigation=[("Overview", "/")], can_act=False, cluster=HOSTILE_TEXT
+    )
+    tags = Tags(shell("txn.js", HOSTILE_TEXT, of_page))
+    assert tags.title == f"{HOSTILE_TEXT} · Fencepost"
+    assert [attrs["src"] for tag, attrs in tags.found if tag == "script"] == ["/static/theme.js", "/static/app.js"]
+    assert not [tag for tag, _ in tags.found if tag == "img"]
+    [content] = [attrs["content"] for _, attrs in tags.found if attrs.get("name") == "fencepost-frame"]
+    assert json.loads(content or "")["params"] == {"transactional_id": HOSTILE_TEXT}
+
+
+def test_no_script_or_style_is_inline_and_nothing_comes_from_elsewhere() -> None:
+    tags = Tags(shell("txn.js", "A page", {}))
+    for tag, attrs in tags.found:
+        assert not [name for name in attrs if name.startswith("on") or name == "style"], (tag, attrs)
+        assert tag != "style"
+        for name in ("src", "href"):
+            assert attrs.get(name, "/static/").startswith("/static/"), (tag, attrs)  # type: ignore[union-attr]

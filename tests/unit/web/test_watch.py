@@ -18,7 +18,7 @@ from fencepost.protocol import errors
 from fencepost.web import watch as watching
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, SubjectNotFound
-from fencepost.web.watch import LiveEvent, TooManySubjects, Watch, pause_s, problem_of
+from fencepost.web.watch import DaemonThreads, LiveEvent, TooManySubjects, Watch, pause_s, problem_of
 
 SOON_S = 30.0
 NO_CLUSTER = WatchedCluster(None)
@@ -311,3 +311,15 @@ def test_a_slow_question_is_asked_a_quarter_of_the_time_at_most(took_s: float) -
 
 def test_a_quick_question_is_repeated_at_its_interval() -> None:
     assert pause_s(1.0, 0.1) == pytest.approx(0.9)
+
+
+def test_work_is_done_by_at_most_so_many_threads_and_its_errors_are_raised() -> None:
+    threads = DaemonThreads(2, "test")
+    gate = threading.Event()
+    names = [threads.submit(lambda: gate.wait() and threading.current_thread().name) for _ in range(6)]
+    gate.set()
+    found = {future.result(SOON_S) for future in names}
+    assert found <= {"test-1", "test-2"}
+    with pytest.raises(ZeroDivisionError):
+        threads.submit(lambda: 1 / 0).result(SOON_S)
+    assert threads.submit(threading.current_thread).result(SOON_S).daemon

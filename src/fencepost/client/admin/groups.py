@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition, ask, by_value, chunks
@@ -44,7 +45,8 @@ class ListedGroup(NamedTuple):
     state: str
 
 
-class GroupMember(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupMember:
     member_id: str
     instance_id: str | None
     client_id: str

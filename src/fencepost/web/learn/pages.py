@@ -70,6 +70,14 @@ def _own(do: Callable[[WatchedCluster, Params, Given], Document]) -> PageAction:
     return PageAction(says=do, do=do, needs_permission=False)
 
 
+def _ending(text: str, end: Callable[[Learn, Given], None]) -> PageAction:
+    def do(cluster: WatchedCluster, params: Params, given: Given) -> Document:
+        end(cluster.own(Learn), given)
+        return {"text": text}
+
+    return _own(do)
+
+
 # --- /learn -----------------------------------------------------------------------------------------------
 
 
@@ -113,16 +121,6 @@ def _steering(steer: Callable[[DemoRun], None]) -> PageAction:
     return _own(do)
 
 
-def close_demo(cluster: WatchedCluster, params: Params, given: Given) -> Document:
-    cluster.own(Learn).runs.close(str(given.get("run", "")))
-    return {"text": "closed"}
-
-
-def leave_demo(cluster: WatchedCluster, params: Params, given: Given) -> Document:
-    cluster.own(Learn).runs.leave(str(given.get("run", "")))
-    return {"text": "left"}
-
-
 DEMO = Page(
     path="/learn/{demo}",
     script="learn-demo.js",
@@ -135,8 +133,8 @@ DEMO = Page(
         "next": _steering(DemoRun.next),
         "play": _steering(DemoRun.play),
         "pause": _steering(DemoRun.pause),
-        "close": _own(close_demo),
-        "leave": _own(leave_demo),
+        "close": _ending("closed", lambda learn, given: learn.runs.close(str(given.get("run", "")))),
+        "leave": _ending("left", lambda learn, given: learn.runs.leave(str(given.get("run", "")))),
     },
 )
 
@@ -182,16 +180,6 @@ def follow_recipe(cluster: WatchedCluster, params: Params, given: Given) -> Docu
     return {"clicked": clicked[-1], "text": ""}
 
 
-def close_playground(cluster: WatchedCluster, params: Params, given: Given) -> Document:
-    cluster.own(Learn).playgrounds.close(str(given.get("session", "")))
-    return {"text": "closed"}
-
-
-def leave_playground(cluster: WatchedCluster, params: Params, given: Given) -> Document:
-    cluster.own(Learn).playgrounds.leave(str(given.get("session", "")))
-    return {"text": "left"}
-
-
 def _playground(cluster: WatchedCluster, given: Given) -> Playground:
     playground = cluster.own(Learn).playgrounds.use(str(given.get("session", "")))
     if playground is None:
@@ -217,8 +205,8 @@ PLAYGROUND = Page(
         "open": _own(open_playground),
         "click": _own(click_button),
         "recipe": _own(follow_recipe),
-        "close": _own(close_playground),
-        "leave": _own(leave_playground),
+        "close": _ending("closed", lambda learn, given: learn.playgrounds.close(str(given.get("session", "")))),
+        "leave": _ending("left", lambda learn, given: learn.playgrounds.leave(str(given.get("session", "")))),
     },
 )
 

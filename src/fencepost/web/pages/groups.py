@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fencepost.client.admin.groups import GroupMember
 from fencepost.client.client import KafkaClient
 from fencepost.commands import for_cluster
 from fencepost.diagnose.collect.affected import MOST_ASKED
@@ -14,15 +15,13 @@ from fencepost.diagnose.groups import (
     GroupList,
     GroupPartition,
     GroupRow,
-    MemberRow,
     diagnose_group,
     diagnose_groups,
 )
 from fencepost.diagnose.lso import by_lag
 from fencepost.diagnose.words import listed, plain
 from fencepost.web.cluster import WatchedCluster
-from fencepost.web.page import Page, Params, SubjectNotFound
-from fencepost.web.paging import ListPage, is_found, shown
+from fencepost.web.page import ListPage, Page, Params, SubjectNotFound, is_found, shown
 
 # All groups cost several requests to each coordinator.
 GROUPS_EVERY_S = 2.0
@@ -107,7 +106,7 @@ def group_document(group: GroupDescription, query: Mapping[str, str]) -> dict[st
     }
 
 
-def _member(member: MemberRow) -> dict[str, Any]:
+def _member(member: GroupMember) -> dict[str, Any]:
     document: dict[str, Any] = plain(member)
     return document | {
         "partitions": document["partitions"][:PARTITIONS_OF_MEMBER],

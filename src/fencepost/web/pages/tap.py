@@ -11,8 +11,7 @@ from typing import Any
 from fencepost.tap.decoding import WireEvent
 from fencepost.tap.text import document_of, said_by
 from fencepost.web.cluster import WatchedCluster
-from fencepost.web.page import Page, Params, SubjectNotFound
-from fencepost.web.paging import is_found
+from fencepost.web.page import Page, Params, SubjectNotFound, is_found
 
 MOST_EVENTS = 5000
 SHOWN_STEPS = 100

@@ -11,8 +11,7 @@ from fencepost.diagnose.lso import lso_row
 from fencepost.diagnose.snapshot import Ends, Look
 from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
-from fencepost.web.page import Page, Params
-from fencepost.web.paging import is_found, shown
+from fencepost.web.page import Page, Params, is_found, shown
 
 Entry = tuple[NamedPartition, Ends]
 ORDERS: Mapping[str, Callable[[Entry], Any]] = {

@@ -13,8 +13,7 @@ from fencepost.diagnose.txns import Filters, age_of, diagnose_txns
 from fencepost.diagnose.words import plain
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.web.cluster import WatchedCluster
-from fencepost.web.page import Page, PageRefused, Params
-from fencepost.web.paging import is_found, shown
+from fencepost.web.page import Page, PageRefused, Params, is_found, shown
 
 OPEN = "open"
 STATES = (OPEN, *BY_KAFKA_NAME)

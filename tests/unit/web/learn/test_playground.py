@@ -10,9 +10,8 @@ from fencepost.protocol.batch import decode_header, encode_batch, encode_marker,
 from fencepost.protocol.messages import EndTxnResponse, ProduceRequest, ProduceResponse
 from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.web.learn.playground.buttons import BUTTONS, OF_PRODUCER, Click, check, says
-from fencepost.web.learn.playground.guide import GUIDE, Progress, advance
+from fencepost.web.learn.playground.guide import GUIDE, ProducerSteps, Progress, advance, missed_step
 from fencepost.web.learn.playground.messages import batch, error_in, plain
-from fencepost.web.learn.playground.missed_steps import ProducerSteps, missed_step
 from fencepost.web.learn.playground.partition import partition_document
 from fencepost.web.learn.playground.recipes import RECIPES, WANTED
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.groups import GroupDescription, GroupList, GroupPartition, GroupRow, MemberRow
+from fencepost.client.admin.groups import GroupMember
+from fencepost.diagnose.groups import GroupDescription, GroupList, GroupPartition, GroupRow
 from fencepost.web.pages.groups import PARTITIONS_OF_MEMBER, group_document, groups_document
 
 NOW_MS = 1_800_000_000_000
@@ -72,7 +73,7 @@ def described(members: int, partitions: int) -> GroupDescription:
         lag_to_high_watermark=partitions,
         unknown_count=0,
         members=tuple(
-            MemberRow(member_id=f"m-{n:04}", instance_id=None, client_id="<b>", host="10.0.0.9", partitions=places)
+            GroupMember(member_id=f"m-{n:04}", instance_id=None, client_id="<b>", host="10.0.0.9", partitions=places)
             for n in range(members)
         ),
         partitions=tuple(

@@ -26,8 +26,8 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
+from fencepost.web.learn.playground.guide import ProducerSteps
 from fencepost.web.learn.playground.messages import batch, error_in, plain
-from fencepost.web.learn.playground.missed_steps import ProducerSteps
 
 REQUEST_TIMEOUT_MS = 2000
 # The longest that a broker allows by default: a transaction must not end while its user reads.

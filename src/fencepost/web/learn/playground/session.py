@@ -20,8 +20,7 @@ from fencepost.protocol.messages import CreateAclsRequest, DeleteAclsRequest, Jo
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
 from fencepost.web.learn.playground.buttons import BUTTONS, PRODUCERS, Click, check, says
-from fencepost.web.learn.playground.guide import Progress, advance
-from fencepost.web.learn.playground.missed_steps import MissedStep, missed_step
+from fencepost.web.learn.playground.guide import MissedStep, Progress, advance, missed_step
 from fencepost.web.learn.playground.partition import collect_partition
 from fencepost.web.learn.playground.producer import (
     LONG_METADATA,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.web.paging import is_found, shown
+from fencepost.web.page import is_found, shown
 
 ORDERS = {"size": lambda word: len(word), "word": lambda word: word}
 WORDS = [f"{n:03}" + "x" * (n % 7) for n in range(120)]
