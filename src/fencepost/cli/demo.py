@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +12,8 @@ import click
 
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration, as_json_option
+from fencepost.cli.output import Block, Paragraph, Table, write
 from fencepost.cli.progress import progress_bar
-from fencepost.cli.report import write_report
 from fencepost.cli.streams import Failure, WrongUse, say
 
 if TYPE_CHECKING:
@@ -404,3 +405,45 @@ def _run(
     if not report.holds:
         sys.stdout.flush()
         raise Failure("some checks failed", "the evidence is above, under each failed check")
+
+
+if TYPE_CHECKING:
+    from fencepost.demo.report import Check, Report
+
+CHECK_COLUMNS = ("", "check", "expected", "found")
+
+
+def write_report(report: Report, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report.document(), indent=2))
+    else:
+        write(report, blocks_of, as_json=False)
+
+
+def blocks_of(report: Report) -> Iterator[Block]:
+    for section in report.sections:
+        yield Paragraph(section.title, is_bold=True)
+        if section.sentences:
+            yield Paragraph("\n".join(section.sentences))
+        if section.rows:
+            yield Table(section.columns, section.rows, prose=section.columns)
+        yield Table(CHECK_COLUMNS, [_check_row(check) for check in section.checks], prose=CHECK_COLUMNS[1:])
+        for check in section.checks:
+            if not check.holds and check.evidence:
+                yield Paragraph("\n".join(f"FAIL {check.claim}: {line}" for line in check.evidence))
+    yield Paragraph(_verdict(report), is_bold=True)
+
+
+def _check_row(check: Check) -> tuple[str, str, str, str]:
+    return "ok" if check.holds else "FAIL", check.claim, _value(check.expected), _value(check.found)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _verdict(report: Report) -> str:
+    failed = sum(not check.holds for check in report.checks)
+    return f"{failed} of {len(report.checks)} checks failed" if failed else f"all {len(report.checks)} checks hold"

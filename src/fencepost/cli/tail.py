@@ -17,8 +17,8 @@ from fencepost.cli.streams import Failure, say
 from fencepost.cli.txn.partitions import parse_place
 
 if TYPE_CHECKING:
+    from fencepost.diagnose.collect.reading import Start
     from fencepost.diagnose.tail.documents import TailEvent
-    from fencepost.diagnose.tail.starting import Start
 
 COLOURS = {"committed": "green", "aborted": "red", "open": "yellow", "marker": "blue", "unknown": "magenta"}
 MOST_OFFSET = 2**63 - 1
@@ -29,7 +29,7 @@ class StartType(click.ParamType):  # type: ignore[type-arg]  # In older versions
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
         from fencepost.diagnose.collect.look import now_ms
-        from fencepost.diagnose.tail.starting import Start, StartKind
+        from fencepost.diagnose.collect.reading import Start, StartKind
 
         text = str(value).strip()
         if text in ("earliest", "latest"):

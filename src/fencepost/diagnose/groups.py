@@ -6,18 +6,7 @@ from dataclasses import dataclass, replace
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupMember, GroupOffset
-from fencepost.diagnose.lso import (
-    LsoRow,
-    Pin,
-    by_lag,
-    diagnose_lso,
-    home_of,
-    is_behind,
-    lags,
-    lso_row,
-    pins_of,
-    total,
-)
+from fencepost.diagnose.lso import LsoRow, Pin, by_lag, diagnose_lso, home_of, is_behind, lags, lso_row, pins_of, total
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
 
 

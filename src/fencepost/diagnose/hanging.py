@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer
 from fencepost.commands import Command, command
+from fencepost.diagnose.history import id_or_none
 from fencepost.diagnose.snapshot import Look, ProducersSnapshot, TxnSnapshot, age_by_record, is_open, open_txn
 
 
@@ -148,20 +149,17 @@ def diagnose_producers(snapshot: ProducersSnapshot) -> ProducerList:
 
 
 def _producer(where: NamedPartition, producer: Producer, txn: ListedTxn | None, now_ms: int) -> ProducerRow:
-    def or_none(value: int) -> int | None:
-        return value if value >= 0 else None
-
-    written_ms = or_none(producer.last_timestamp_ms)
+    written_ms = id_or_none(producer.last_timestamp_ms)
     return ProducerRow(
         topic=where.topic,
         partition=where.partition,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        last_sequence=or_none(producer.last_sequence),
+        last_sequence=id_or_none(producer.last_sequence),
         last_write_ms=written_ms,
         idle_ms=max(now_ms - written_ms, 0) if written_ms is not None else None,
-        coordinator_epoch=or_none(producer.coordinator_epoch),
-        txn_start_offset=or_none(producer.txn_start_offset),
+        coordinator_epoch=id_or_none(producer.coordinator_epoch),
+        txn_start_offset=id_or_none(producer.txn_start_offset),
         transactional_id=txn.transactional_id if txn else None,
         state=txn.state if txn else None,
     )

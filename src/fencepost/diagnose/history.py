@@ -51,14 +51,14 @@ class Transition:
     offset: int
     at_ms: int
     state: str  # `Dead`: the id has expired and was removed.
-    producer_id: int | None
-    producer_epoch: int | None
-    timeout_ms: int | None
-    start_ms: int | None
-    partitions: tuple[NamedPartition, ...]
-    previous_producer_id: int | None
-    next_producer_id: int | None
-    client_transaction_version: int | None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    timeout_ms: int | None = None
+    start_ms: int | None = None
+    partitions: tuple[NamedPartition, ...] = ()
+    previous_producer_id: int | None = None
+    next_producer_id: int | None = None
+    client_transaction_version: int | None = None
     what: str
 
 
@@ -136,14 +136,6 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
             offset=entry.offset,
             at_ms=entry.timestamp_ms,
             state="Dead",
-            producer_id=None,
-            producer_epoch=None,
-            timeout_ms=None,
-            start_ms=None,
-            partitions=(),
-            previous_producer_id=None,
-            next_producer_id=None,
-            client_transaction_version=None,
             what="removed: the id was not used for transactional.id.expiration.ms",
         )
     return Transition(

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from fencepost.tap.decoding import WireEvent
 from fencepost.tap.proxy import Proxy
@@ -83,6 +83,13 @@ class TapThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_TIMEOUT_S)
         self._loop.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def call(self, function: Callable[[], T]) -> T:
         async def called() -> T:

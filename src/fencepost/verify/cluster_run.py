@@ -181,17 +181,9 @@ class ClusterRun:
                 except ClientError as e:
                     self.problems.append(f"topic {topic} could not be deleted: {e}")
 
-    @contextmanager
-    def _tap(self) -> Iterator[TapThread]:
-        proxy = Proxy(
-            parse_settings(self.options.settings), ("127.0.0.1", 0), show=lambda _: None, say=self.problems.append
-        )
-        tap = TapThread(proxy)
-        tap.start()
-        try:
-            yield tap
-        finally:
-            tap.stop()
+    def _tap(self) -> TapThread:
+        settings = parse_settings(self.options.settings)
+        return TapThread(Proxy(settings, ("127.0.0.1", 0), show=lambda _: None, say=self.problems.append))
 
     def write_history(self, file: IO[bytes]) -> None:
         options = self.options

@@ -11,9 +11,9 @@ from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError
 from fencepost.diagnose.collect import strip as collecting
+from fencepost.diagnose.collect.reading import Start, StartKind
 from fencepost.diagnose.collect.strip import Side, collect_strip
 from fencepost.diagnose.strip.strip import Strip, diagnose_strip
-from fencepost.diagnose.tail.starting import Start, StartKind
 from tests.e2e.operating.conftest import Run
 from tests.e2e.operating.test_tail import await_marker, delete_records, producer_of, write
 from tests.examples import hang

@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient
 from fencepost.cli.groups import ReaderGone
 from fencepost.client.client import KafkaClient
 from fencepost.client.fetching import FetchedPartition, TopicGone, fetch_partitions
+from fencepost.diagnose.collect.reading import Start, StartKind
 from fencepost.diagnose.collect.tail import TopicTail
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent
 from fencepost.diagnose.tail.outcomes import Fate
-from fencepost.diagnose.tail.starting import Start, StartKind
 from tests.command_line import start_fencepost
 from tests.e2e.operating.conftest import Run
 from tests.examples import hang

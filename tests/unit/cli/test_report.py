@@ -8,8 +8,8 @@ import pytest
 
 import fencepost.demo.recovery
 from fencepost.cli import main
+from fencepost.cli.demo import blocks_of, write_report
 from fencepost.cli.output import as_text
-from fencepost.cli.report import blocks_of, write_report
 from fencepost.demo.report import Check, Report, Section
 
 GOOD = Check("orders", 3, 3, ["not shown"])

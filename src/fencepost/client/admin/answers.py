@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fencepost.client.client import KafkaClient, retry
+from fencepost.client.client import COORDINATOR_MOVED, KafkaClient, retry
 from fencepost.client.failures import BrokerError
+from fencepost.protocol import errors
 from fencepost.protocol.schema import Message
 
 K = TypeVar("K")
@@ -100,6 +101,11 @@ def ask(
         return response
 
     return retry(attempt, DEADLINE_S)
+
+
+def moved(answers: Iterable[Any]) -> int:
+    """The first error that says that a coordinator has moved or is loading; NONE: there is none."""
+    return next((each.error_code for each in answers if each.error_code in COORDINATOR_MOVED), errors.NONE)
 
 
 def by_value(mapping: Mapping[K, int]) -> dict[int, list[K]]:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fencepost.client.admin.answers import Answers, NamedPartition, ask, by_value, chunks
+from fencepost.client.admin.answers import Answers, NamedPartition, ask, by_value, chunks, moved
 from fencepost.client.admin.offsets import LAST_WITH_TOPIC_NAMES, group_answers, offset_fetch_request, partition_answers
-from fencepost.client.client import COORDINATOR_MOVED, GROUP, KafkaClient
+from fencepost.client.client import GROUP, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
@@ -132,7 +132,7 @@ def count_members(client: KafkaClient, group_id: str) -> int:
 
 def _describe_on(client: KafkaClient, node_id: int, protocol: str, group_ids: Sequence[str]) -> Sequence[Any]:
     request = ConsumerGroupDescribeRequest if protocol == CONSUMER else DescribeGroupsRequest
-    return list(ask(client, node_id, request(list(group_ids)), _group_loading).groups)
+    return list(ask(client, node_id, request(list(group_ids)), lambda r: moved(r.groups)).groups)
 
 
 def _membership(found: Any, protocol: str) -> GroupMembership:
@@ -147,10 +147,6 @@ def _membership(found: Any, protocol: str) -> GroupMembership:
         for m in found.members
     )
     return GroupMembership(found.group_id, found.group_state, found.protocol_data, None, members)
-
-
-def _group_loading(response: Any) -> int:
-    return next((g.error_code for g in response.groups if g.error_code in COORDINATOR_MOVED), errors.NONE)
 
 
 def _partitions(assignment: Any) -> tuple[NamedPartition, ...]:
@@ -231,7 +227,7 @@ def _fetch_offsets(
 ) -> tuple[dict[str, Fetched], list[str]]:
     """The offsets of each group, and a line for each group that the broker refused."""
     request = offset_fetch_request(group_ids, partitions, require_stable)
-    response = ask(client, node_id, request, _offsets_loading, at_most=LAST_WITH_TOPIC_NAMES)
+    response = ask(client, node_id, request, lambda r: moved(group_answers(r)), at_most=LAST_WITH_TOPIC_NAMES)
     found: dict[str, Fetched] = {}
     refused = []
     for group in group_answers(response):
@@ -243,7 +239,3 @@ def _fetch_offsets(
             NamedPartition(*where): (p.committed_offset, p.error_code) for where, p in partition_answers(group).items()
         }
     return found, refused
-
-
-def _offsets_loading(response: Any) -> int:
-    return next((g.error_code for g in group_answers(response) if g.error_code in COORDINATOR_MOVED), errors.NONE)

@@ -15,6 +15,7 @@ from fencepost.client.admin.answers import (
     ask,
     by_value,
     chunks,
+    moved,
 )
 from fencepost.client.client import COORDINATOR_MOVED, TRANSACTION, KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
@@ -76,7 +77,7 @@ def describe_transactions(client: KafkaClient, coordinators: Mapping[str, int]) 
 
 def _describe_on(client: KafkaClient, node_id: int, ids: Sequence[str], answers: Answers[str, DescribedTxn]) -> None:
     try:
-        response = ask(client, node_id, DescribeTransactionsRequest(list(ids)), _txn_loading)
+        response = ask(client, node_id, DescribeTransactionsRequest(list(ids)), lambda r: moved(r.transaction_states))
     except ClientError as e:
         answers.problems.append(f"broker {node_id} could not describe transactions: {e}")
         return
@@ -98,10 +99,6 @@ def _described(txn: Any, coordinator: int) -> DescribedTxn:
         txn.transaction_start_time_ms,
         tuple(sorted(NamedPartition(t.topic, p) for t in txn.topics for p in t.partitions)),
     )
-
-
-def _txn_loading(response: Any) -> int:
-    return next((t.error_code for t in response.transaction_states if t.error_code in COORDINATOR_MOVED), errors.NONE)
 
 
 def describe_transaction(client: KafkaClient, transactional_id: str) -> tuple[int, DescribedTxn | None]:

@@ -1,9 +1,11 @@
-"""The sound record batches of an answer, and the transactional ids of the producers that wrote them."""
+"""Where reading starts, the sound record batches of an answer, and the transactional ids of their producers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.transactions import list_transactions
@@ -12,6 +14,39 @@ from fencepost.client.failures import ClientError
 from fencepost.diagnose.tail.outcomes import LogBatch
 from fencepost.protocol.batch import BatchHeader, Buffer, Corrupt, decode_batch, decode_marker
 from fencepost.protocol.records import iter_batches
+
+
+class StartKind(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "an offset"
+    LAST = "so many offsets before the end"
+    TIME = "the first record at or after a time, in milliseconds since 1970"
+
+
+class Start(NamedTuple):
+    kind: StartKind
+    number: int = 0
+
+
+def start_offset(start: Start, where: NamedPartition, first: int, end: int, by_time: int = -1) -> tuple[int, str]:
+    """The offset to begin with, within [first, end], and a remark if it is not what was asked for.
+
+    `by_time` is the answer of ListOffsets for a time: -1 if there is no record that late.
+    """
+    if start.kind is StartKind.EARLIEST:
+        return first, ""
+    if start.kind is StartKind.LATEST:
+        return end, ""
+    if start.kind is StartKind.LAST:
+        return max(first, end - start.number), ""
+    if start.kind is StartKind.TIME:
+        return (end if by_time < 0 else min(max(by_time, first), end)), ""
+    if start.number < first:
+        return first, f"{where} has no offset {start.number} any more: it starts at {first}"
+    if start.number > end:
+        return end, f"{where} has no offset {start.number} yet: it ends before {end}"
+    return start.number, ""
 
 
 class DamagedBatch(ClientError):

@@ -20,7 +20,14 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import DeadlinePassed
 from fencepost.client.fetching import TopicReader
 from fencepost.diagnose.collect.look import ends_of
-from fencepost.diagnose.collect.reading import DamagedBatch, TransactionalIds, sound_batches
+from fencepost.diagnose.collect.reading import (
+    DamagedBatch,
+    Start,
+    StartKind,
+    TransactionalIds,
+    sound_batches,
+    start_offset,
+)
 from fencepost.diagnose.strip.window import (
     LogWindow,
     ReadBatch,
@@ -31,7 +38,6 @@ from fencepost.diagnose.strip.window import (
     window_start,
 )
 from fencepost.diagnose.tail.outcomes import NOTHING_IS_STABLE, AbortedSince, LogBatch
-from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
 from fencepost.protocol import errors
 from fencepost.protocol.batch import BatchHeader, Corrupt
 

@@ -22,10 +22,9 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.client.fetching import PAUSE_S, FetchedPartition, TopicReader, fetch_partitions
 from fencepost.counting import counted
-from fencepost.diagnose.collect.reading import TransactionalIds, sound_batches
+from fencepost.diagnose.collect.reading import Start, StartKind, TransactionalIds, sound_batches, start_offset
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent, marker_fate
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
-from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
 from fencepost.protocol import errors
 from fencepost.protocol.batch import Buffer
 from fencepost.protocol.records import iter_records

@@ -10,8 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 
-FORMATS = ("text", "json")
-
 
 def input_id(tag: str, number: int) -> str:
     return f"fp-{tag}-{number:06}"

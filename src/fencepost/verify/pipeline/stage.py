@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fencepost.client.client import KafkaClient
@@ -33,7 +32,8 @@ def play_pipeline(
     With `client_tls`, the program has to speak TLS.
     """
     topics = {name: len(client.topic(name, fresh=True).leaders) for name in (options.input, *options.outputs)}
-    with open(history, "w", encoding="utf-8") as file, _tap(client, say, client_tls) as tap:
+    proxy = Proxy(client.settings, ("127.0.0.1", 0), show=lambda event: None, say=say, client_tls=client_tls)
+    with open(history, "w", encoding="utf-8") as file, TapThread(proxy) as tap:
         address = tap.tap.address
         words = [word.replace("{bootstrap}", address) for word in command]
         program = Program(words, {BOOTSTRAP: address}, log)
@@ -64,17 +64,6 @@ def _what(options: PipelineOptions, command: Sequence[str]) -> dict[str, object]
         **({"group": options.group} if options.group is not None else {}),
         "disturbances": ", ".join([*options.kinds, *([options.command] if options.command is not None else [])]),
     }
-
-
-@contextmanager
-def _tap(client: KafkaClient, say: Callable[[str], None], client_tls: ssl.SSLContext | None) -> Iterator[TapThread]:
-    proxy = Proxy(client.settings, ("127.0.0.1", 0), show=lambda event: None, say=say, client_tls=client_tls)
-    tap = TapThread(proxy)
-    tap.start()
-    try:
-        yield tap
-    finally:
-        tap.stop()
 
 
 def new_tag() -> str:

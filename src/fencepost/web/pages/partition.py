@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.fetching import TopicGone
 from fencepost.counting import whole_number
+from fencepost.diagnose.collect.reading import Start, StartKind
 from fencepost.diagnose.collect.strip import MOST_RECORDS, Side, collect_strip
 from fencepost.diagnose.strip.strip import Decode, Strip, diagnose_strip
 from fencepost.diagnose.strip.window import DecodedBatches, LogWindow, records_of
-from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.diagnose.words import plain
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, PageRefused, Params, SubjectNotFound

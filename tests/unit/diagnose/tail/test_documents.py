@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.collect.reading import Start, StartKind, start_offset
 from fencepost.diagnose.tail.documents import (
     EndedOffsets,
     ReadMarker,
@@ -18,7 +19,6 @@ from fencepost.diagnose.tail.documents import (
     text_or_base64,
 )
 from fencepost.diagnose.tail.outcomes import Fate, OpenOffsets
-from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
 from fencepost.protocol.batch import TRANSACTIONAL, BatchHeader, Marker
 from fencepost.protocol.records import Record
 

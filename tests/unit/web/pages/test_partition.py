@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from fencepost.diagnose.collect.reading import Start, StartKind
 from fencepost.diagnose.collect.strip import MOST_RECORDS, Side
-from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.web.page import PageRefused, SubjectNotFound
 from fencepost.web.pages.partition import RECORDS, WindowQuery, ask, parse_query, partition_document
 from tests.unit.diagnose.strip.logs import data, marker, plain, record, window
