@@ -43,7 +43,7 @@ class Reader:
         """The lines for a Spark job, in a program that has imported PySpark and computed `refunds`."""
         from pyspark.sql import SparkSession
 
-        section = (ROOT / "README.md").read_text().partition("\n## Two lines for a Spark job\n")[2]
+        _, section = (ROOT / "README.md").read_text().split("\n## Your Spark job\n")
         self._names["SparkSession"] = SparkSession
         self._run(section.partition("```python\n")[2].partition("```")[0], "README.md")
 

@@ -11,7 +11,7 @@ from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect import transactions
+from fencepost.diagnose.collect import look as looking
 from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.timeline.timeline import Timeline, diagnose_timeline
 from fencepost.testing import Broker
@@ -121,7 +121,7 @@ def test_the_pages_of_all_ids_share_one_search_of_the_cluster_and_miss_nothing_o
         searches += 1
         return partitions_of(client)
 
-    monkeypatch.setattr(transactions, "partitions_of", counted)
+    monkeypatch.setattr(looking, "partitions_of", counted)
     with (
         Broker(topics={TOPIC: 2}) as broker,
         KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
