@@ -62,8 +62,9 @@ WATCHED = (
     ("group", "list"),
     ("group", "describe", "own-member-id"),
 )
-# What the live display of --watch writes itself: colours, the other screen, the cursor.
-OF_THE_DISPLAY = re.compile(r"\x1b\[([0-9;]*m|\?1049[hl]|\?25[hl]|H)")
+# What the live display of --watch writes itself: colours, the other screen, the cursor. Ctrl-C may cut one of them off;
+# another one follows then.
+OF_THE_DISPLAY = re.compile(r"\x1b\[([0-9;]*m|\?1049[hl]|\?25[hl]|H)|\x1b(\[[0-9;]*)?(?=\x1b)")
 terminals = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
 
