@@ -138,7 +138,8 @@ def test_an_executor_that_dies_with_cached_rows_breaks_the_batch_though_spark_fo
             held.release(write)
             driver.await_end()
         [why] = held.run.restarts
-        assert "Spark does not show executor" in why
+        # With the executor, Spark has lost its shuffle files: the sink names what it notices first.
+        assert "Spark does not show executor" in why or "Spark lost shuffle files" in why
         held.run.assert_exactly_once()
 
 
